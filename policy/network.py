@@ -194,7 +194,7 @@ def _networks(listed: tuple[str, ...]) -> tuple[ipaddress.IPv4Network | ipaddres
 def _address_scope(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> Scope:
     if isinstance(address, ipaddress.IPv6Address) and str(address) not in _METADATA:
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if inner is None and (int(address) >> 32 == 0 or address in _NAT64) and int(address) > 1:
+        if inner is None and (int(address) >> 32 in (0, 0xFFFF0000) or address in _NAT64) and int(address) > 1:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return _address_scope(inner)

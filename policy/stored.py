@@ -69,9 +69,10 @@ _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _YAML = re.compile(r"\.ya?ml\Z", re.IGNORECASE)
 _PLAYBOOK = (re.compile(r"(?m)^[ \t-]{0,20}(?:hosts|version):"), re.compile(r"(?m)^[ \t]{0,20}tasks:"))
 """Of Ansible, and a Taskfile."""
-_JENKINS = re.compile(r"(?:^|/)Jenkinsfile(?:\.|\Z)|\.jenkinsfile\Z", re.IGNORECASE)
+_JENKINS = re.compile(r"(?:^|/)(?:Jenkinsfile(?:\.|\Z)|(?:Rake|Vagrant|Fast|Guard)file\Z)|\.(?:jenkinsfile|rake)\Z", re.IGNORECASE)
 _JENKINS_STEP = re.compile(
-    r"""\bsh\b[ \t]*(?:\([ \t]*)?(?:script:[ \t]*)?(?:'{3}|"{3}|["'])((?:[^"'\\]|\\.|["'](?!\s*(?:[)},]|\n|\Z)))+)"""
+    r"""\b(?:sh|system|inline:)(?![\w.])[ \t]*(?:\([ \t]*)?(?:script:[ \t]*)?"""
+    r"""(?:'{3}|"{3}|["'])((?:[^"'\\]|\\.|["'](?!\s*(?:[)},]|\n|\Z)))+)"""
 )
 _TOX = re.compile(r"(?:^|/)tox\.ini\Z")
 _TOX_COMMANDS = re.compile(r"(?m)^commands(?:_pre|_post)?[ \t]*=[ \t]*([^\n]*(?:\n[ \t]+[^\n]+)*)")
@@ -79,6 +80,7 @@ _TERRAFORM = re.compile(r"\.tf\Z")
 _LOCAL_COMMAND = re.compile(r'\bcommand[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"')
 _PROCFILE = re.compile(r"(?:^|/)Procfile(?:\.\w+)?\Z")
 _PROCFILE_LINE = re.compile(r"(?m)^[\w-]{1,40}:[ \t]*(\S.*)$")
+_PUT_IN = re.compile(r"\$\{\{([^}]{0,400})\}\}")
 _OWN_NAME = re.compile(r"\$\{?BASH_SOURCE(?:\[0\])?\}?|(?<![\w'{ ])\$0(?!\w)|(?<=[(\" ])\$\{?0\}?(?=[)\" ])")
 _PLAIN_PATH = re.compile(r"[\w./-]{1,300}", re.ASCII)
 _MANIFESTS = re.compile(
@@ -188,9 +190,17 @@ def _steps(content: str) -> Iterator[str]:
 
 def _filled(text: str) -> str:
     """The text with something in the place of what a workflow puts in: all secrets at once are the whole environment."""
-    text = re.sub(r"\$\{\{[^}]*toJSON\(\s*secrets\s*\)[^}]*\}\}", "$(env)", text)
-    text = re.sub(r"\$\{\{[ \t]*secrets\.(\w{1,80})[ \t]*\}\}", r"$\1", text)
-    return re.sub(r"\$\{\{[^}]*\}\}", "$WORKFLOW_VALUE", text)
+
+    def value(found: re.Match[str]) -> str:
+        name = re.fullmatch(r"[ \t]*secrets\.(\w{1,80})[ \t]*", found[1])
+        said = f"${name[1]}" if name else "$(env)" if re.search(r"toJSON\(\s*secrets\s*\)", found[1], re.IGNORECASE) else ""
+        if not said:
+            return "$WORKFLOW_VALUE"
+        # it is put in before a shell reads the line, so single quotes keep nothing from it
+        is_quoted = text.count("'", text.rfind("\n", 0, found.start()) + 1, found.start()) % 2
+        return f"'\"{said}\"'" if is_quoted else said
+
+    return _PUT_IN.sub(value, text)
 
 
 def _recipes(content: str, line: re.Pattern[str]) -> Iterator[str]:

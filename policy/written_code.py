@@ -28,13 +28,14 @@ _DELETES = re.compile(
 _HOME = re.compile(
     r"(?:os\.path\.|path\.)?expanduser\(\s*[rbfu]?[\"']~/?[\"']\s*\)|(?:pathlib\.)?Path\.home\(\)|(?:pathlib\.)?Path\(\s*[\"']~/?[\"']\s*\)\.expanduser\(\)|"
     r"(?:os\.)?homedir\(\)|Dir\.home|process\.env\.HOME|os\.environ(?:\.get\(|\[)\s*[\"']HOME[\"']\s*[\])]|os\.getenv\(\s*[\"']HOME[\"']\s*\)|"
-    r"os\.Getenv\(\s*\"HOME\"\s*\)|ENV\[\s*[\"']HOME[\"']\s*\]|(?:dirs::)?home_dir\(\)|System\.getProperty\(\s*\"user\.home\"\s*\)|env::var\(\s*\"HOME\"\s*\)"
+    r"os\.UserHomeDir\(\)|os\.Getenv\(\s*\"HOME\"\s*\)|ENV\[\s*[\"']HOME[\"']\s*\]|(?:dirs::)?home_dir\(\)|System\.getProperty\(\s*\"user\.home\"\s*\)|env::var\(\s*\"HOME\"\s*\)"
 )
 _WRAPPERS = re.compile(r"\A(?:str|Path|pathlib\.Path|String|File|os\.path\.\w+|path\.resolve)\((.*)\)\Z", re.DOTALL)
 _AFTER = re.compile(r"(?:\.(?:resolve|absolute|as_posix|unwrap|expect|toString|to_s)\([^()]{0,40}\))+\Z|[!?]+\Z")
 _LITERAL = re.compile(r"[rRbBfFuU]{0,2}(?:\"((?:[^\"\\\n]|\\.){0,2000})\"|'((?:[^'\\\n]|\\.){0,2000})'|`((?:[^`\\]|\\.){0,2000})`)")
 _ASSIGNED = re.compile(
-    r"(?m)^[ \t]*(?:(?:let|const|var|my|local|final|String|auto)[ \t]+)?[$@]?([A-Za-z_]\w{0,40})[ \t]*(?::=|=)(?![=~>])[ \t]*([^\n]{1,200})"
+    r"(?m)(?:^|[{;])[ \t]*(?:(?:let|const|var|my|local|final|String|auto)[ \t]+)?"
+    r"[$@]?([A-Za-z_]\w{0,40})(?:[ \t]*,[ \t]*\w{1,40})?[ \t]*(?::=|=)(?![=~>])[ \t]*([^\n;]{1,200})"
 )
 _STARTS = re.compile(
     r"\b(?:os\.(?:system|popen|execl?p?)|subprocess\.(?:run|call|check_call|check_output|Popen|getoutput|getstatusoutput)|"
