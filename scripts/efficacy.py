@@ -262,6 +262,17 @@ def _disguised(preset: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _written(value: Any, depth: int = 0) -> str:
+    """As JSON in which what fits a line stands in one, so that a difference can be read."""
+    whole = json.dumps(value)
+    if len(whole) + depth <= 140 or not isinstance(value, dict | list):
+        return whole
+    keyed = value.items() if isinstance(value, dict) else ((None, one) for one in value)
+    items = [("" if key is None else f"{json.dumps(key)}: ") + _written(one, depth + 1) for key, one in keyed]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return begin + ",".join(f"\n{' ' * (depth + 1)}{item}" for item in items) + f"\n{' ' * depth}{end}"
+
+
 def main(arguments: Iterable[str] | None = None) -> int:
     """Measure if that is asked for; write the page, or compare it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -274,7 +285,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
             parser.error("--measure needs --corpora DIR, the folder with the corpora (docs/efficacy.md says where they are to be had)")
         if missing := [name for name in CORPORA if not (asked.corpora / f"{name}.jsonl").is_file()]:
             parser.error(f"--corpora: {asked.corpora} has no {missing[0]}.jsonl (docs/efficacy.md says where it is to be had)")
-        DATA.write_text(json.dumps(measure(asked.corpora), indent=1) + "\n")
+        DATA.write_text(_written(measure(asked.corpora)) + "\n")
     text = page(json.loads(DATA.read_text()))
     if not asked.check:
         PAGE.write_text(text)

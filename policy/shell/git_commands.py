@@ -77,9 +77,12 @@ def _leads(name: str, value: str, found: Found) -> None:
         found.downloads.append((f"remote:{remote[1]}", found.reach(Word(value))))
     elif (base := re.fullmatch(r"(?i)url\.(\S{1,500})\.(?:push)?insteadof", name)) is not None and is_remote(Word(base[1])):
         found.downloads.append(("remote:*", found.reach(Word(base[1]))))
-    elif re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", name) and value != "/dev/null":
-        if found.place(Word(value)).scope in ("temp", "unknown"):
-            found.unsure.append("name: settings of git that may hold commands")
+    elif (
+        re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", name)
+        and value != "/dev/null"
+        and found.place(Word(value)).scope in ("temp", "unknown")
+    ):
+        found.unsure.append("name: settings of git that may hold commands")
 
 
 def _setting(name: str, value: str, found: Found) -> None:

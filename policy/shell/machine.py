@@ -44,7 +44,6 @@ from policy.shell.words import ASSIGN
 MAX_TURNS = 16
 """Of a loop over numbers; in one with more they are one number that is not known."""
 
-
 Dispatch: TypeAlias = Callable[["Machine", Call], Out]
 """Runs one command."""
 
@@ -130,8 +129,7 @@ class Machine(State):
 
     def drain(self, sign: str, out: Out) -> None:
         """Run what reads a `>(...)`, with what was written there."""
-        body = self.sinks.pop(sign, None)
-        if body is not None:
+        if (body := self.sinks.pop(sign, None)) is not None:
             self.isolated(body, out)
 
     # Grammar

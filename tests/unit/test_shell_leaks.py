@@ -346,9 +346,9 @@ gcloud auth activate-service-account --key-file=key.json
 gcloud auth login
 export GOOGLE_APPLICATION_CREDENTIALS=~/.config/gcloud/application_default_credentials.json
 rclone copy build remote:site
-gh issue create --title x --body-file notes.md
+gh issue create --title x --body-file notes.txt
 gh issue create -t "Bug" -b "It fails"
-gh pr create --title x --body "$(cat pr.md)"
+gh pr create --title x --body "$(cat pr.txt)"
 nc -z localhost 80
 nc -zv example.com 443
 echo PING | nc localhost 6379
@@ -391,7 +391,7 @@ exec 3< data.txt; cat <&3
 tar czf x.tgz src
 tar xzf x.tgz
 python3 -c "print(open('README.md').read())"
-python3 -c "import sys;print(open(sys.argv[1]).read())" notes.md
+python3 -c "import sys;print(open(sys.argv[1]).read())" notes.txt
 node -p process.env.PATH
 node -e "console.log(process.env.NODE_ENV)"
 psql $DATABASE_URL -c 'select 1'
