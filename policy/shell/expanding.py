@@ -16,9 +16,12 @@ Value = str | list[str]
 MAX_FIELDS = 256
 """Words that braces or a list make of one."""
 _TILDE = re.compile(r"~([A-Za-z_][\w.-]*|\+)?(?=/|:|$)", re.ASCII)
+_USUAL_IFS = " \t\n"
+_USUAL_BLANKS = re.compile(r"[ \t\n]+")
+_SIGNS = re.compile(r"([{},])")
 _SEQUENCE = re.compile(r"(-?\d{1,6}|[A-Za-z])\.\.(-?\d{1,6}|[A-Za-z])(?:\.\.(-?\d{1,4}))?")
 _ALWAYS = {
-    "IFS": " \t\n", "HOME": HOME, "SHELL": "/bin/bash", "BASH": "/bin/bash", "OSTYPE": "linux-gnu", "HOSTTYPE": "x86_64", "SHLVL": "1",
+    "IFS": _USUAL_IFS, "HOME": HOME, "SHELL": "/bin/bash", "BASH": "/bin/bash", "OSTYPE": "linux-gnu", "HOSTTYPE": "x86_64", "SHLVL": "1",
     "MACHTYPE": "x86_64-pc-linux-gnu", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PS2": "> ", "PS4": "+ ",
     "OPTIND": "1", "HISTFILE": f"{HOME}/.bash_history", "0": "bash", "?": "0", "-": "hB",
 }  # fmt: skip
@@ -135,9 +138,11 @@ class Expander:
     def split_one(self, value: str, now: Field | None, done: list[Field]) -> Field | None:
         """Split an unquoted value; its first piece goes to the word before it, its last is left open."""
         ifs = self.plain("IFS")
-        blanks = "".join(sign for sign in ifs if sign in " \t\n")
+        blanks = "".join(sign for sign in ifs if sign in " \t\n") if ifs != _USUAL_IFS else ifs
         if not ifs:
             pieces = [value]
+        elif ifs == _USUAL_IFS:
+            pieces = _USUAL_BLANKS.split(value)
         elif ifs == blanks:
             pieces = re.split(f"[{re.escape(blanks)}]+", value)
         else:
@@ -176,7 +181,7 @@ class Expander:
         signs: list[str | Parts] = []
         for part in parts:
             if isinstance(part, Lit) and not part.is_quoted:
-                signs += [piece for piece in re.split(r"([{},])", part.text) if piece]
+                signs += [piece for piece in _SIGNS.split(part.text) if piece]
             else:
                 signs.append((part,))
         self.budget.spend(16 * len(signs))

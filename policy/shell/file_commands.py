@@ -141,6 +141,10 @@ def _move(word: Word, found: Found) -> None:
             found.add("delete", place.scope, place.path, wide=place.whole)
 
 
+_TEST = re.compile(r"-[a-zA-Z]|[(!,]")
+"""How what `find` looks for begins."""
+
+
 def _find(command: Command, args: Args, found: Found) -> None:
     """`find ROOTS... EXPRESSION`: reads the roots, and deletes or writes by some of its actions. What it runs stands in the list by
     itself."""
@@ -149,7 +153,7 @@ def _find(command: Command, args: Args, found: Found) -> None:
     position = 0
     while position < len(words) and words[position].known in ("-H", "-L", "-P", "-E", "-X", "-s"):
         position += 1
-    while position < len(words) and not re.match(r"-[a-zA-Z]|[(!,]", words[position].known or "-a"):
+    while position < len(words) and not _TEST.match(words[position].known or "-a"):
         roots.append(words[position])
         position += 1
     rest = words[position:]

@@ -36,6 +36,8 @@ _MAX_CHARS = 4_096
 _OPENED = re.compile(r"(?:^|[\s'\"(<=,@])((?:~|/)[^\s'\"\\;)}]{2,400})")
 _SED_READS = re.compile(r"(?:^|[\s\d$/,!;{])[rRwW][ \t]{0,9}([^\s;}]{2,400})")
 _MAX_OPENED = 50
+_SIGNS = re.compile(r"[./~_]")
+"""One of these is in every path that holds keys."""
 _LISTS = {"cpio": "", "pax": "", "tar": "-T", "gtar": "-T", "bsdtar": "-T", "zip": "-@", "rsync": "--files-from", "7z": "@"}
 """Who reads names of files from its input: with which option, if it needs one."""
 
@@ -77,7 +79,7 @@ def _may_be_path(word: Word, text: str, is_elsewhere: bool) -> bool:
     if "://" in text:
         return text[:6].lower() in ("file:/", "fileb:")
     # looking at a path takes its time, and most words that are none look like this
-    return any(sign in text for sign in "./~_") or word.outputs != () or (is_elsewhere and not text.startswith("-"))
+    return _SIGNS.search(text) is not None or word.outputs != () or (is_elsewhere and not text.startswith("-"))
 
 
 def _places(word: Word, text: str, found: Found) -> list[Place]:

@@ -12,6 +12,8 @@ from policy.shell.values import Field, is_known
 from policy.shell.wrapping import after_options
 
 _MAX_ITEMS = 16
+_OF_FIND = re.compile(r"-[HLP]|-D.*|-O\d")
+"""Options of `find` before the folders."""
 _ITEM = re.compile(r"\{[./#%\d]*\}")
 
 
@@ -80,7 +82,7 @@ def find(machine: Machine, call: Call) -> Out:
     """`find path -exec command ;`: with what it finds."""
     fields = call.fields
     at = 1
-    while at < len(fields) and re.fullmatch(r"-[HLP]|-D.*|-O\d", fields[at].text):
+    while at < len(fields) and _OF_FIND.fullmatch(fields[at].text):
         at += 1
     start = at
     while at < len(fields) and not (fields[at].text.startswith("-") or fields[at].text in ("(", "!", "\\(")):
