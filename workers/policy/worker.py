@@ -32,6 +32,8 @@ from workers.policy.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 GATEWAY_CHECKS = 3
+_WARM_AFTER_S = 2.0
+"""From ready to loading what the first calls need: as long as a start of all processes takes, whose processors it would share."""
 STEPS = frozenset(m.__code__ for m in (OwnedCall.begin, OwnedCall.feed_entry, OwnedCall.feed_fact))
 """What the watchdog interrupts: each ends its call where it took too long."""
 
@@ -68,9 +70,15 @@ class PolicyWorker:
             async with asyncio.TaskGroup() as group:
                 loops = [
                     group.create_task(loop(), name=loop.__name__)
-                    for loop in (self._renew_loop, self._sweep_loop, self._gateway_loop, self._heartbeat_loop, self._forget_loop)
+                    for loop in (
+                        self._renew_loop,
+                        self._sweep_loop,
+                        self._gateway_loop,
+                        self._heartbeat_loop,
+                        self._forget_loop,
+                        self._warm,
+                    )
                 ]
-                group.create_task(asyncio.to_thread(touch.warm), name="warm")
                 claims = [group.create_task(self._claims.run(s, self._stopping), name="claims") for s in range(self.config.shards)]
                 await self._stopping.wait()
                 # not cancelled: a read that Redis still blocks for this worker would get what is handed over
@@ -80,6 +88,11 @@ class PolicyWorker:
                     task.cancel()
         finally:
             await asyncio.gather(*(one.close() for one in (self._redis, self._sub, self._blocking, self._bodies, self.calls.facts)))
+
+    async def _warm(self) -> None:
+        """Load what the first calls would else wait for, once what starts beside this worker has had the processors."""
+        await asyncio.sleep(_WARM_AFTER_S)
+        await asyncio.to_thread(touch.warm)
 
     def stop(self) -> None:
         """Begin to stop."""
