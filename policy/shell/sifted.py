@@ -13,12 +13,12 @@ class Sifted:
     """A pattern whose words begin with `\\b`, none of them where something must not stand."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+        self.pattern = pattern
         self._may_be = re.compile(pattern.replace(r"\b", ""))
 
     @cached_property
     def _exact(self) -> re.Pattern[str]:
-        return re.compile(self._pattern)
+        return re.compile(self.pattern)
 
     def search(self, text: str) -> re.Match[str] | None:
         """Find the first place."""
