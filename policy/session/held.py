@@ -195,7 +195,10 @@ class HeldBlocks(Blocks):
         if not self.example or slot.kind is not BlockKind.TOOL_USE:
             super()._identify(slot)
             return
-        if slot.id and slot.ordinal < LISTED:
+        if slot.ordinal >= LISTED:
+            # nothing of it goes out or on record
+            return
+        if slot.id:
             self._outbox.block_note(slot, "minted_id", f"upstream's id was {slot.id[:200]!r}")
         slot.id = slot.shown_id = self._ids.alike(self.example, f"{self.call.nonce}:{slot.key}")
 
