@@ -217,16 +217,23 @@ def policy_warnings(config: Config) -> Iterator[Finding]:
         said = "none are given, so the shipped ones hold: `default` (the preset coding-agent), `demo` (patterns, the demo judge) and `noop`"
         yield Finding("note", ("policies",), said)
     if passes_everything(config.policies.get("default")):
-        said = "EVERYTHING PASSES: no rule and no judge decides about anything that a model says (add `tool_rules` or `tool_judge`)"
+        said = "EVERYTHING PASSES: no rule and no judge decides about anything that a model says (add a preset or rules)"
         yield Finding("warning", ("policies", "default"), said)
 
 
 def passes_everything(steps: Sequence[PolicyStep] | None) -> bool:
-    """Does a series decide about nothing: is it empty, or `noop` and rules without a rule alone?"""
-    return steps is not None and all(
-        step.use in NOOPS or (step.use == "tool_rules" and not any(map(step.options.get, _DECIDE)) and step.options.get("allow") is None)
-        for step in expanded(steps)
-    )
+    """Does a series decide about nothing: is it empty, or `noop`, rules without a rule and `control` that only looks, alone?"""
+    return steps is not None and all(map(_decides_nothing, expanded(steps)))
+
+
+def _decides_nothing(step: PolicyStep) -> bool:
+    given = step.options.get
+    if step.use in CONTROLS:
+        acts = given("threshold") is not None or any(
+            not isinstance(one, Mapping) or one.get("do") != "allow" for one in given("steps") or ()
+        )
+        return given("observe") is True or not (acts or given("critical"))
+    return step.use in NOOPS or (step.use == "tool_rules" and not any(map(given, _DECIDE)) and given("allow") is None)
 
 
 def can_judge(config: Config, model: str) -> bool:

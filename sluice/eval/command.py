@@ -63,6 +63,7 @@ def run_all(asked: Asked) -> tuple[list[dict[str, Any]], dataset.Dataset]:
     names = [*asked.policies, *asked.presets] or ["default"]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise SettingsError(f"{twice!r} is asked for twice")
+    _look_ahead(asked, names)
     play, config = _player(asked, plan, names)
     wanted = disguises.chosen(asked.disguise) if asked.disguise else []
     data = run.chosen(dataset.read(asked.data), split=asked.split, limit=asked.limit, seed=asked.seed)
@@ -84,6 +85,15 @@ def run_all(asked: Asked) -> tuple[list[dict[str, Any]], dataset.Dataset]:
             result["baseline"] = bounds.compare(result, _of_policy(before, result["policy"]), str(asked.baseline))
         result["bounds"] = [bounds.check(bound, result)._asdict() for bound in parsed]
     return results, data
+
+
+def _look_ahead(asked: Asked, names: Sequence[str]) -> None:
+    """Refuse what could not be printed or written, before all is measured for nothing. Raises SettingsError."""
+    folder.check_form(asked.form, len(names))
+    if asked.out is not None:
+        folder.make(asked.out)
+    if asked.record is not None:
+        judges.open_file(asked.record)
 
 
 _Player = Callable[[str, Sequence[dataset.Case], run.Progress], tuple[run.Played, str]]

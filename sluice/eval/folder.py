@@ -27,6 +27,12 @@ def series_of(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [result, *result.get("others", ())]
 
 
+def check_form(form: str, count: int) -> None:
+    """Raises SettingsError where a form holds one series alone, and there are more."""
+    if form == "inspect" and count > 1:
+        raise SettingsError("--format inspect is the log of one policy: with several, --out DIR writes one for each")
+
+
 def rendered(results: Sequence[dict[str, Any]], dataset: Dataset | None, form: str) -> str:
     """Return the results in one of the forms. Raises SettingsError where one form holds one series alone."""
     match form:
@@ -37,11 +43,22 @@ def rendered(results: Sequence[dict[str, Any]], dataset: Dataset | None, form: s
         case "junit":
             return junit.xml(results)
         case "inspect" if dataset is not None:
-            if len(results) > 1:
-                raise SettingsError("--format inspect is the log of one policy: with several, --out DIR writes one for each")
+            check_form(form, len(results))
             return inspect_log.text(results[0], dataset, at=datetime.now(UTC))
         case _:
             return table.text(results)
+
+
+def make(folder: Path) -> None:
+    """Make the folder. Raises SettingsError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritten(folder, error) from None
+
+
+def _unwritten(folder: Path, error: OSError) -> SettingsError:
+    return SettingsError(f"--out: {folder} cannot be written: {error.strerror}")
 
 
 def write(folder: Path, results: Sequence[dict[str, Any]], dataset: Dataset) -> None:
@@ -50,16 +67,16 @@ def write(folder: Path, results: Sequence[dict[str, Any]], dataset: Dataset) -> 
         RESULT: lambda: rendered(results, dataset, "json"), PAGE: lambda: page.html(results),
         _MARKDOWN: lambda: table.markdown(results), "junit.xml": lambda: junit.xml(results),
     }  # fmt: skip
+    make(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, make in made.items():
-            (folder / name).write_text(make(), encoding="utf-8", errors="backslashreplace")
+        for name, text in made.items():
+            (folder / name).write_text(text(), encoding="utf-8", errors="backslashreplace")
         for result in results:
             name = re.sub(r"[^A-Za-z0-9._-]", "_", result["policy"])
             log = inspect_log.text(result, dataset, at=datetime.now(UTC))
             (folder / f"inspect-{name}.json").write_text(log, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise SettingsError(f"--out: {folder} cannot be written: {error.strerror}") from None
+        raise _unwritten(folder, error) from None
 
 
 def read(path: Path, what: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from policy.base import Judgement, JudgeQuestion
 from protocol.config import DEMO_JUDGE, Config
 from protocol.records import JudgementFacts
 from protocol.runtime import Runtime
-from sluice.errors import SettingsError, Unavailable
+from sluice.errors import SettingsError
 from sluice.eval.play import Outcome, Playing
 from sluice.sessions import CALL_ID
 from sluice.trial import demo_judgement
@@ -156,10 +156,22 @@ def _read(path: Path) -> dict[tuple[str, int], Recorded]:
     return found
 
 
+def open_file(path: Path) -> None:
+    """Make the file, if it is not there. Raises SettingsError where it cannot be written."""
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise _unwritten(path, error) from None
+
+
+def _unwritten(path: Path, error: OSError) -> SettingsError:
+    return SettingsError(f"--record: {path} cannot be written: {error.strerror}")
+
+
 def write(path: Path, kept: Iterable[Recorded]) -> None:
     """Write recorded judgements, sorted, so that two runs with the same answers write the same file but for times."""
     lines = sorted(msgspec.json.encode(one) for one in kept)
     try:
         path.write_bytes(b"".join(line + b"\n" for line in dict.fromkeys(lines)))
     except OSError as error:
-        raise Unavailable(f"the judgements cannot be written to {path}: {error.strerror}") from None
+        raise _unwritten(path, error) from None

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from policy import touch
 from policy.loading import load
 from policy.session.effects import SESSION_VERSION
 from protocol.config import Config
@@ -132,7 +133,8 @@ def _uncollected() -> Iterator[None]:
 
 
 def _warm_up(series: Series, case: Case, plan: Plan) -> None:
-    """Play a case once for nothing: the first one loads codecs and compiles patterns, which is no time of deciding."""
+    """Play a case once for nothing: the first one loads codecs, patterns and parsers, which is no time of deciding."""
+    touch.warm()
     playing = play(series, case, client=plan.client, upstream=plan.upstream, wire=plan.wire)
     judging.finish(playing, judging.Judges("off", series.config), 0)
 
@@ -219,6 +221,7 @@ _mine: dict[str, Any] = {}
 
 def _begin(config: str, name: str, search_path: tuple[str, ...], plan: bytes) -> None:
     series = series_of(Config.model_validate_json(config), name, search_path)
+    touch.warm()
     _mine.update(series=series, plan=msgspec.json.decode(plan, type=Plan))
 
 

@@ -36,6 +36,11 @@ def test_missing_policies_are_said() -> None:
     [
         ("[]", True), ("[{use: noop}]", True), ("[{use: noop}, {use: 'policy.builtin.noop:Noop'}]", True), ("[{use: tool_rules}]", True),
         ("[{use: tool_rules, deny: []}]", True), ("[{use: tool_rules, allow: []}]", False),
+        ("[{use: control, monitors: [{use: shell}]}]", True),
+        ("[{use: control, monitors: [{use: shell}], steps: [{at: 0.5, do: allow}]}]", True),
+        ("[{use: control, monitors: [{use: shell}], threshold: 0.5, observe: true}]", True),
+        ("[{use: control, monitors: [{use: shell}], threshold: 0.5}]", False),
+        ("[{use: control, critical: [{tool: x}]}]", False), ("[{use: preset, name: observe}]", True),
         ("[{use: tool_rules, validate_schema: true}]", False), ("[{use: noop}, {use: tool_rules, deny: [{tool: x}]}]", False),
     ],
 )  # fmt: skip
@@ -72,7 +77,7 @@ def test_a_judge_that_nothing_routes_is_said(model: str, warned: bool) -> None:
     sentence = f"warning 6: policies.default.0.model: no route under models leads the judge model {model!r} to an upstream"
     assert [one.startswith(sentence) for one in found] == [True] * warned
     monitors = f"[{{use: provenance}}, {{use: model, model: {model}}}]"
-    found = said(UPSTREAM + f"demo: true\npolicies:\n  default:\n    - {{use: control, monitors: {monitors}}}\n", MY_KEY="k")
+    found = said(UPSTREAM + f"demo: true\npolicies:\n  default:\n    - {{use: control, threshold: 0.5, monitors: {monitors}}}\n", MY_KEY="k")
     sentence = sentence.replace("default.0.model", "default.0.monitors.1.model")
     assert [one.startswith(sentence) for one in found] == [True] * warned
 
