@@ -247,7 +247,11 @@ def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right
     decided = [(d["attempt"], d["action"], d["audit"]) for d in known["decisions"]]
     assert decided == [(0, "defer", "sampled"), (1, "allow", "sampled")]
     assert [(a["attempt"], a["chosen"]) for a in known["attempts"]] == [(0, False), (1, True)]
-    reviews = [r for r in product.audit("reviews")["items"] if r["call_id"] == call["call_id"]]
+
+    def drawn() -> list[dict[str, Any]]:
+        return [r for r in product.audit("reviews")["items"] if r["call_id"] == call["call_id"]]
+
+    reviews = wait_for(drawn, timeout_s=10, what="the draws among what is to be looked at")
     assert sorted((r["name"], r["verdict"]) for r in reviews) == [("bash", "discarded"), ("look", "allow")], reviews
     wait_for(lambda: not product.audit("verify", call_id=call["call_id"])["unsealed"], timeout_s=10, what="the seal")
     verified = product.audit("verify", call_id=call["call_id"])
