@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from protocol.config import Config
+from protocol.records import PASSED
 from scripts.efficacy_page import CASES, CORPORA, SQL, page
 from sluice.eval import disguises
 from sluice.eval import run as running
 from sluice.eval.dataset import Call, Case, Dataset, read
 from sluice.eval.judges import JudgeMode
-from sluice.eval.play import PASSED, Outcome
+from sluice.eval.play import Outcome
 from sluice.eval.summary import summarize
 
 ROOT = Path(__file__).parents[1]

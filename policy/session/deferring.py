@@ -40,7 +40,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.records import AttemptRecord, BlockRecord, VerdictName
+from protocol.records import PASSED, AttemptRecord, BlockRecord, VerdictName
 from protocol.request import ChatRequest
 
 _CUT_OFF = frozenset((StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CONTEXT_WINDOW))
@@ -125,7 +125,7 @@ class DeferringSession(Session):
         with self._inside(seq + len(raw) - 1):
             marks = super().chunks(seq, raw)
         if self._blocks is not None and self._blocks.is_held:
-            return [("hold", block) if block >= 0 and verdict in ("allow", "replace") else (verdict, block) for verdict, block in marks]
+            return [("hold", block) if block >= 0 and verdict in PASSED else (verdict, block) for verdict, block in marks]
         return marks
 
     def body(self, seq: int, raw: bytes) -> Mark:

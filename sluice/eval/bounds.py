@@ -14,9 +14,10 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from protocol.config_faults import did_you_mean
+from protocol.records import PASSED
 from sluice.errors import SettingsError
 from sluice.eval import stats
-from sluice.eval.play import PASSED, WITHHELD
+from sluice.eval.play import WITHHELD
 
 Result = Mapping[str, Any]
 _Cases = Sequence[Mapping[str, Any]]

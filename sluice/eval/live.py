@@ -18,11 +18,12 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from protocol.dialects import DIALECTS
+from protocol.records import PASSED
 from protocol.request import DialectName
 from sluice.errors import SettingsError, Unavailable
 from sluice.eval import wire as wires
 from sluice.eval.dataset import Case
-from sluice.eval.play import PASSED, UNSURE, Asked, Outcome, highest, is_away
+from sluice.eval.play import UNSURE, Asked, Outcome, highest, is_away
 from sluice.eval.run import CONCURRENT, Plan, Played, Progress
 
 _FILE_BYTES, _FILE_CASES = 8 * 2**20, 10_000

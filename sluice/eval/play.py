@@ -10,7 +10,7 @@ from policy.session.effects import Dispatch, Respond
 from protocol.config import DEMO_MODELS
 from protocol.dialects import DIALECTS
 from protocol.events import ArgumentsDelta, TextDelta
-from protocol.records import DecisionRecord, JudgementRecord, ScoreRecord, ToolCallRecord
+from protocol.records import PASSED, DecisionRecord, JudgementRecord, ScoreRecord, ToolCallRecord
 from protocol.request import DialectName
 from sluice.eval import wire as wires
 from sluice.eval.dataset import Case, DatasetError
@@ -24,7 +24,6 @@ AWAY = ("unavailable", "deadline", "fault", "not_recorded")
 Verdict = str
 """allow, replace, block; unsure: withheld because nobody could tell what the call does; ask: a judge would be asked; defer: a trusted model
 is asked for the turn instead; error: no result."""
-PASSED = ("allow", "replace")
 WITHHELD = ("block", "unsure", "defer")
 
 
@@ -153,7 +152,7 @@ def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
 
 def is_away(verdict: Verdict, asked: Iterable[Asked]) -> bool:
     """Was it withheld, or given to another model, because no judge answered, so that it says nothing of the call?"""
-    return verdict in ("block", "unsure", "defer") and any(one.error in AWAY for one in asked)
+    return verdict in WITHHELD and any(one.error in AWAY for one in asked)
 
 
 def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[str, float | None]:

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from protocol.records import PASSED
 from sluice import VERSION
 from sluice.eval import stats
 from sluice.eval.dataset import LABELS, Case, Dataset
-from sluice.eval.play import PASSED, WITHHELD, Outcome
+from sluice.eval.play import WITHHELD, Outcome
 
 FORMAT = 1
 """Goes up when a reader of the object must change."""

@@ -22,8 +22,6 @@ from streams.layout import Reply
 from tests.support.servers.proxy import proxied
 from tests.support.waiting import wait_until
 
-AHEAD_MS = 3_600_000
-
 
 class Ears:
     """A running gateway's bus, with one call that waits for replies; workers are played by `store`."""
