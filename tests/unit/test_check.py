@@ -77,7 +77,9 @@ def test_a_judge_that_nothing_routes_is_said(model: str, warned: bool) -> None:
     sentence = f"warning 6: policies.default.0.model: no route under models leads the judge model {model!r} to an upstream"
     assert [one.startswith(sentence) for one in found] == [True] * warned
     monitors = f"[{{use: provenance}}, {{use: model, model: {model}}}]"
-    found = said(UPSTREAM + f"demo: true\npolicies:\n  default:\n    - {{use: control, threshold: 0.5, monitors: {monitors}}}\n", MY_KEY="k")
+    found = said(
+        UPSTREAM + f"demo: true\npolicies:\n  default:\n    - {{use: control, threshold: 0.5, monitors: {monitors}}}\n", MY_KEY="k"
+    )
     sentence = sentence.replace("default.0.model", "default.0.monitors.1.model")
     assert [one.startswith(sentence) for one in found] == [True] * warned
 
