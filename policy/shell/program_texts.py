@@ -24,7 +24,8 @@ _TOO_MUCH = "size: a program text has more in it than is looked at"
 _UNLINKS = re.compile(r"\b(\w+)\.(?:unlink|rmdir)\s*\(")
 _RUNS_NAMED = re.compile(
     r"(?:os\.system|os\.popen|execSync|shell_exec|subprocess\.\w+)\s*\(\s*(\w+)\s*[,)]|"
-    r"\bos\.execvp?e?\s*\([^,\n]{1,80},\s*(\w+)\s*[,)]|(?<![.\w])(?:system|exec|spawn)\s*\(?\s*\$(\w+)\s*[,;)\n]?"
+    r"\bos\.execvp?e?\s*\([^,\n]{1,80},\s*(\w+)\s*[,)]|(?<![.\w])(?:system|exec|spawn)\s*\(?\s*[$@*](\w+)\s*[,;)\n]?|"
+    r"\b\w{1,20}\.(?:run|call|check_call|check_output|Popen|system|popen)\s*\(\s*(\w+)\s*[,)]"
 )
 _STRING = r"""(?:[rRbBuUfF]{0,2})(?:"((?:[^"\\\n]|\\.){0,2000})"|'((?:[^'\\\n]|\\.){0,2000})'|`((?:[^`\\]|\\.){0,2000})`)"""
 _LITERAL = re.compile(_STRING)
@@ -33,7 +34,7 @@ _JOINED = re.compile(r"""(["'])\s*(?:\+|\.|\.\.)\s*\1""")
 _WORDS = re.compile(r"\*?(?:\bqw|%w)\s?(?:\(([^()]{0,500})\)|\[([^\[\]]{0,500})\]|\{([^{}]{0,500})\}|/([^/]{0,500})/)")
 """A list of words, `qw(rm -rf x)`."""
 _ALIASED = re.compile(
-    r"\b(?:exec|spawn|execFile)(?:Sync)?\s*:\s*(\w{1,40})|"
+    r"\b(?:exec|spawn|execFile)(?:Sync)?\s*:\s*(\w{1,40})|\b(?:exec|spawn)\w{1,3}\s+as\s+(\w{1,40})|"
     r"\b(\w{1,40})\s*=\s*[\w.()'\"]{1,60}\.(?:system|popen|run|call|Popen|check_output|exec|execSync|spawn|spawnSync|execFile|execFileSync)\b(?!\s*\()"
 )
 """A function that starts programs, under another name."""
@@ -65,8 +66,8 @@ _RUNS = Sifted(
 )
 _BACKTICKS = {
     "ruby": re.compile(r"`([^`\n]{1,500})`|%x[({\[]([^)}\]]{1,500})"),
-    "perl": re.compile(r"`([^`\n]{1,500})`|\bqx[({/\[]([^)}/\]]{1,500})"),
-    "php": re.compile(r"`([^`\n]{1,500})`()"),
+    "perl": re.compile(r"`([^`\n]{1,500})`|\bqx\s?(?:\{([^{}]{1,500})|\(([^()]{1,500})|\[([^\[\]]{1,500})|/([^/]{1,500}))"),
+    "php": re.compile(r"`([^`\n]{1,500})`"),
 }
 _CONNECTS = Sifted(
     r"socket\.(?:socket|create_connection)|\.connect\s*\(|TCPSocket|IO::Socket|\bSocket\b.*PF_INET|fsockopen|net\.(?:connect|"
@@ -165,7 +166,7 @@ class _Code:
                 break
         joined = _WORDS.sub(lambda found: ",".join(f'"{word}"' for word in found[found.lastindex or 0].split()), joined)
         for found in list(islice(_ALIASED.finditer(joined), 4)):
-            joined = re.sub(rf"(?<![\w.]){found[1] or found[2]}(?=\s{{0,9}}\()", "spawnSync", joined)
+            joined = re.sub(rf"(?<![\w.]){found[found.lastindex or 1]}(?=\s{{0,9}}\()", "spawnSync", joined)
         self.text = joined
         self.effects: list[Effect] = []
         self.unsure: list[str] = []
@@ -326,11 +327,11 @@ def _programs(code: _Code) -> None:
             elif found[0].startswith(("os.system", "subprocess", "os.popen")):
                 code.unsure.append("language: what it runs is known only when it runs")
     if (ticks := _BACKTICKS.get(code.language)) is not None:
-        commands += [found[1] or found[2] or "" for found in code.some(ticks)]
+        commands += [found[found.lastindex or 1] or "" for found in code.some(ticks)]
     for named in code.some(_RUNS_NAMED):
         value = code.variables.get(named[named.lastindex or 1], "").strip()
         literal = _LITERAL.match(value)
-        if value.startswith(("[", "(")):
+        if value.startswith(("[", "(")) or (literal is not None and value[literal.end() :].lstrip().startswith(",")):
             commands.append(" ".join(_quoted(next((part for part in match if part), "")) for match in _LITERAL.findall(value)))
         elif literal is not None:
             commands.append(next((part for part in literal.groups() if part), ""))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -30,7 +31,7 @@ LANGUAGES: dict[str, tuple[str, str]] = {
     "mongo": ("node", ""), "redis-cli": ("redis", ""), "bc": ("bc", ""), "dc": ("dc", ""), "m4": ("m4", ""), "gnuplot": ("gnuplot", "e"),
 }  # fmt: skip
 """Interpreters: their language, and the options that take program text."""
-_LONG_TEXTS = ("--eval", "--print", "--execute", "--command", "--expression", "--quiet-eval")
+_LONG_TEXTS = ("--eval", "--print", "--execute", "--command", "--expression", "--quiet-eval", "--cmd")
 _OPTION_VALUES = {
     "python": "WXmQ", "perl": "ImMCDx", "ruby": "IrCEKWFT", "node": "r", "php": "dcztS", "lua": "l", "awk": "FvfilE", "sed": "fl",
     "sql": "hUdpPutDSFf", "vim": "TuUirwWS",
@@ -49,7 +50,7 @@ _SED_MAKES = re.compile(
     r"(?:^|[;\n}\d$/])[ \t]{0,9}e[ \t]{0,9}(?:$|[;\n}])|s([^\w\s\\])(?:(?!\1).){0,500}\1(?:(?!\1).){0,500}\1[0-9gpiIm]{0,9}e"
 )
 _SED_RUNS = re.compile(r"(?:^|[;\n{}\d$/])[ \t]{0,9}e[ \t]+([^\n]+)")
-_VIM_RUNS = re.compile(r"(?:^|[:|+\n])[ \t]{0,9}(?:silent!?[ \t]{0,9})?\d{0,9},?[\d$%.]{0,9}(?:[rw][ \t]{0,9})?![ \t]*([^\n]+)")
+_VIM_RUNS = re.compile(r"(?:^|[:|+\n'\"])[ \t]{0,9}(?:silent!?[ \t]{0,9})?\d{0,9},?[\d$%.]{0,9}(?:[rw][ \t]{0,9})?![ \t]*([^\n]+)")
 _ED_RUNS = re.compile(r"(?m)^(?:[\d,$%]{0,9}[rew][ \t]{1,9})?![ \t]*(.+)$")
 _APPLE_RUNS = re.compile(rf"do shell script {_QUOTED}")
 _LISP_RUNS = re.compile(rf"\((?:(?:async-)?shell-command(?:-to-string)?|call-process-shell-command|compile)\s{{1,9}}{_QUOTED}")
@@ -283,7 +284,10 @@ def options(*names: str) -> Callable[[Machine, Call], Out]:
 
     def handle(machine: Machine, call: Call) -> Out:
         place = machine.emit(call)
-        run_values(machine, call, after(texts(call.fields[1:]), *names), machine.drafts[place].name)
+        words = texts(call.fields[1:])
+        ends = tuple(name[1] for name in names if len(name) == 2)
+        joined = [value for option, value in pairwise(words) if ends and re.fullmatch(r"-[a-zA-Z]{2,9}", option) and option.endswith(ends)]
+        run_values(machine, call, [*after(words, *names), *joined], machine.drafts[place].name)
         return machine.unknown_output(place)
 
     return handle

@@ -67,8 +67,9 @@ _STRANGERS = ("other", "metadata")
 
 def comes_from_elsewhere(command: Command) -> bool:
     """Is what it prints or copies what others may have put there?"""
-    words = [word.known for word in command.words[1:6] if not word.known.startswith(("-", "+"))]
-    return _ELSEWHERE.match(" ".join((command.name, *words))) is not None
+    words = [word.known for word in command.words[1:9] if not word.known.startswith(("-", "+"))]
+    # the values of two options may stand before the verb
+    return any(_ELSEWHERE.match(" ".join([command.name, *words[start:]])) for start in range(min(3, len(words) + 1)))
 
 
 def copied(command: Command, found: Found) -> None:
@@ -110,7 +111,7 @@ def _by_folder(command: Command, found: Found) -> None:
 def _by_option(command: Command, found: Found) -> None:
     """A file that an option names: whose it is, and whether it holds settings that nobody reads here."""
     words = command.words[1:]
-    for option, word in [*pairwise(words), *(_split(word) for word in words if "=" in word.known)]:
+    for option, word in [*((Word(_last(option.known)), word) for option, word in pairwise(words)), *map(_split, words)]:
         if option.text not in _LOADS or not word.known:
             continue
         if found.fetched:
@@ -121,8 +122,13 @@ def _by_option(command: Command, found: Found) -> None:
                 found.unsure.append("name: a file of settings that may hold commands")
 
 
+def _last(option: str) -> str:
+    """The last of short options in one word, which takes the next: `-sSK`."""
+    return f"-{option[-1]}" if re.fullmatch(r"-[a-zA-Z]{2,9}", option) and option not in _LOADS else option
+
+
 def _split(word: Word) -> tuple[Word, Word]:
-    option, _, value = word.known.partition("=")
+    option, _, value = word.known.partition("=") if word.known.startswith("--") else (word.known[:2], "", word.known[2:])
     return Word(option), Word(value)
 
 

@@ -42,7 +42,12 @@ def told(machine: Machine, call: Call, name: str) -> Call:
     given: list[str] = []
     if (variable := _OPTIONS_IN.get(name)) is not None:
         given = [text for text in re.split(r"\s+(?=--)", _variable(machine, call, variable)) if text.startswith(("-", "+"))]
-    elif name == "git" and _variable(machine, call, "GIT_CONFIG_COUNT"):
+    elif name == "git":
+        for text in texts(call.fields[1:])[:_MAX_SETTINGS]:
+            key, _, variable = text.removeprefix("--config-env=").partition("=")
+            given += ["-c", f"{key}={_variable(machine, call, variable)}"] if text.startswith("--config-env=") else []
+        for said in re.findall(r"'([^'\n]{1,400})'", _variable(machine, call, "GIT_CONFIG_PARAMETERS"))[:_MAX_SETTINGS]:
+            given += ["-c", said]
         for number in range(_MAX_SETTINGS):
             if key := _variable(machine, call, f"GIT_CONFIG_KEY_{number}"):
                 given += ["-c", f"{key}={_variable(machine, call, f'GIT_CONFIG_VALUE_{number}')}"]
@@ -63,7 +68,7 @@ def _by_file(machine: Machine, call: Call, name: str) -> Call:
     """`curl -K file`, `ssh -F file`: with a text that is known, what it says."""
     option, long = ("-K", "--config") if name == "curl" else ("-F", "-F")
     for place, field in enumerate(call.fields):
-        if field.text in (option, long) and place + 1 < len(call.fields):
+        if (field.text == long or re.fullmatch(rf"-[a-zA-Z]{{0,9}}{option[1]}", field.text)) and place + 1 < len(call.fields):
             path, end = call.at(place + 1), place + 2
         elif field.text.startswith((f"{long}=", option)) and len(field.text) > 2 and not field.text.startswith(f"{option}="):
             path, end = field.text.removeprefix(f"{long}=").removeprefix(option), place + 1
