@@ -46,8 +46,6 @@ RUNS: tuple[tuple[str, str], ...] = (
     *((CASES, name) for name in ("demo", *PRESETS)), *((SQL, name) for name in PRESETS),
     *((name, preset) for name in CORPORA for preset in ("coding-agent", JUDGED)), ("nl2bash", "demo"),
 )  # fmt: skip
-_MANY = 2_000
-"""More cases are played in two processes: the time that is measured is the processor's, so it does not tell."""
 Pair = tuple[Case, Outcome]
 
 
@@ -116,7 +114,7 @@ def play(preset: str, cases: Sequence[Case], **options: Any) -> list[Outcome]:
             # some model must be named, and is not asked
             options = {"judge": "demo-judge", **options}
         config, name = Config.model_validate({"policies": {"measured": [{"use": "preset", "name": preset, **options}]}}), "measured"
-    return running.run(config, name, (), cases, running.Plan(judge=judge, jobs=2 if len(cases) > _MANY else 1), lambda _: None).outcomes
+    return running.run(config, name, (), cases, running.Plan(judge=judge), lambda _: None).outcomes
 
 
 def play_statements(preset: str, cases: Sequence[Case]) -> list[Outcome]:

@@ -45,7 +45,7 @@ def run_cases(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many cases, drawn by the seed. (default: all)")] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=100, help="Rounds, to see whether a judge says the same twice.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Of what is drawn at random.")] = 0,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, max=64, help="Processes; 0: one a core where there are many cases.")] = 0,
     dialect: Annotated[str, typer.Option("--dialect", help="Of the client. (default: that of chat/completions)")] = "",
     upstream: Annotated[str, typer.Option("--upstream", help="Dialect of the upstream. (default: the client's)")] = "",
     wire: Annotated[str, typer.Option("--wire", help="How the answer comes.", metavar="whole|stream|bytes|escapes|text")] = "whole",

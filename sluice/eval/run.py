@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import multiprocessing
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,6 +37,8 @@ Progress = Callable[[int], None]
 """Told how many more cases are done."""
 _TOLD = 32
 _CHUNK = 256
+_MANY = 3_000
+_MOST_JOBS = 8
 CONCURRENT = 8
 """Questions that judge models are asked at once."""
 
@@ -52,7 +55,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     keeps: bool = False
     """Are judgements kept, to be written?"""
     repeat: int = 1
-    jobs: int = 1
+    jobs: int = 0
+    """Processes; 0: as `_jobs` chooses."""
 
 
 def chosen(dataset: Dataset, *, split: str, limit: int, seed: int) -> Dataset:
@@ -113,11 +117,17 @@ def run(config: Config, name: str, search_path: Sequence[str], cases: Sequence[C
     _warm_up(series, cases[0], plan)
     began = time.perf_counter()
     with _uncollected():
-        if plan.jobs > 1 and len(rounds) > 1:
-            outcomes, kept = _in_processes(config, name, search_path, rounds, plan, progress)
+        if (jobs := plan.jobs or _jobs(series, plan, len(rounds))) > 1 and len(rounds) > 1:
+            outcomes, kept = _in_processes(config, name, search_path, rounds, msgspec.structs.replace(plan, jobs=jobs), progress)
         else:
             outcomes, kept = _here(series, rounds, plan, progress)
     return Played(outcomes, time.perf_counter() - began, kept)
+
+
+def _jobs(series: Series, plan: Plan, count: int) -> int:
+    """A process a core, where starting them (0.5 s) costs less than they spare. Judges that answer now are waited for together, in one."""
+    waits = plan.judge == "live" and any(policy.asks for policy in series.policies)
+    return min(os.cpu_count() or 1, _MOST_JOBS) if count > _MANY and not waits else 1
 
 
 @contextmanager
