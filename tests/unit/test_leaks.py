@@ -45,7 +45,8 @@ def test_ordinary_files_pass(path: str, content: str) -> None:
 
 def test_nothing_in_this_repository_gives_secrets_away() -> None:
     names = subprocess.run(["git", "ls-files", "*.py", "*.js", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for name in names:
+    # a table of commands that give secrets away, whole programs among them
+    for name in {*names} - {"tests/unit/test_shell_leaks.py"}:
         text = (ROOT / name).read_text()
         paths = [name, "src/app.ts", "lib/x.rb"] + (["AGENTS" + MD, ".cursor/rules/x" + MD] if name.endswith(MD) else [])
         assert [path for path in paths if list(leaks(path, text[:65_536]))] == [], name
