@@ -110,7 +110,7 @@ _STORES = {
     "zkcli.sh": r"(?i)deleteall|rmr", "zkcli": r"(?i)deleteall|rmr",
     "nodetool": r"(?i)\b(?:decommission|removenode|clearsnapshot|assassinate|stopdaemon)\b",
     "mysqladmin": r"(?i)\b(?:drop|shutdown)\b", "pg_ctl": r"(?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate",
-    "pg_resetwal": r".", "pg_dropcluster": r".", "initdb": r"$^", "dropdb": r"^(?!.*(?:--help|-V))", "dropuser": r"^(?!.*--help)",
+    "pg_resetwal": r".", "pg_dropcluster": r".", "dropdb": r"^(?!.*(?:--help|-V))", "dropuser": r"^(?!.*--help)",
     "mongorestore": r"--drop", "pg_restore": r"(?:-c\b|--clean)", "rails": r"db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)",
     "rake": r"db:(?:drop|reset|purge|truncate\w*|schema:load)", "prisma": r"migrate reset|db push.*(?:--force-reset|--accept-data-loss)",
     "flyway": r"\bclean\b", "liquibase": r"\bdrop-?all\b", "alembic": r"downgrade base", "sequelize": r"db:drop|undo:all",

@@ -36,7 +36,7 @@ def _firewall(command: Command, args: Args, found: Found) -> None:
         "netsh": r"(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable", "ebtables": r"-F|--flush",
         "csf": r"-x|-f\b", "shorewall": r"stop|clear", "ipset": r"flush|destroy",
     }  # fmt: skip
-    if re.search(patterns.get(command.name, "$^"), joined):
+    if re.search(patterns.get(command.name, "(?!)"), joined):
         found.add("defence", "system", joined)
     elif re.search(r"\b(?:allow|add|insert)\b|--add-", joined):
         found.add("write", "unknown", joined)
@@ -47,7 +47,7 @@ def _controls(command: Command, args: Args, found: Found) -> None:
     patterns = {
         "setenforce": r"(?i)^(?:0|permissive)$", "auditctl": r"-e ?0|-D\b|-d\b|-W\b|-b ?0|-r ?0|--reset",
         "apparmor_parser": r"-R\b|--remove", "semanage": r"permissive -a|-D\b|\b-d\b",
-        "setsebool": r".", "sysctl": r"(?:" + _HARDENING + r")", "fail2ban-client": r"\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)",
+        "sysctl": r"(?:" + _HARDENING + r")", "fail2ban-client": r"\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)",
         "spctl": r"--(?:master|global)-disable|--disable|--remove",
         "csrutil": r"\bdisable\b", "fdesetup": r"disable|removerecovery", "tmutil": r"disable\b|delete",
         "xattr": r"-\w*[dc]\w* .*com\.apple\.quarantine|-c\b", "wevtutil": r"(?i)\bcl\b|clear-log|sl .*/e:false",
@@ -58,9 +58,9 @@ def _controls(command: Command, args: Args, found: Found) -> None:
         "journalctl": r"--vacuum-(?:time|size|files)[= ](?:[01]|\d+ ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var",
         "dmesg": r"-[cC]\b|--clear|--read-clear|--console-off", "utmpdump": r"-r\b|--reverse",
         "logrotate": r"-f\b|--force", "defaults": r"write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)",
-        "mokutil": r"--disable-validation|--import", "kexec": r"-l|-e\b|-p\b|--load|--exec", "tccutil": r"reset", "chpasswd": r".",
+        "mokutil": r"--disable-validation|--import", "kexec": r"-l|-e\b|-p\b|--load|--exec", "tccutil": r"reset",
     }  # fmt: skip
-    if re.search(patterns.get(command.name, "$^"), joined):
+    if re.search(patterns.get(command.name, "(?!)"), joined):
         found.add("defence", "system", joined)
     elif (
         command.name == "sysctl"
