@@ -9,14 +9,16 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from policy.monitors.fields import fields
+from policy.monitors.fields import Field, fields
+from policy.monitors.intent import Wishes, private
 from protocol.bounds import PROVENANCE_CHARS, PROVENANCE_LINES
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart
 
-Origin = Literal["user", "trusted", "field", "text", "nowhere"]
+Origin = Literal["user", "trusted", "field", "text", "nowhere", "unasked"]
 """user: the user's words or the operator's (the system prompt). trusted: a trusted tool's result. field: a whole value in a structured
-result of another tool. text: only within a text of such a result, which somebody else may have written. nowhere: in none of these."""
-ORIGINS: tuple[Origin, ...] = ("user", "trusted", "field", "text", "nowhere")
+result of another tool. text: only within a text of such a result, which somebody else may have written. nowhere: in none of these.
+unasked: wherever it came from, the user asked for no call of this kind."""
+ORIGINS: tuple[Origin, ...] = ("user", "trusted", "field", "text", "nowhere", "unasked")
 Match = Literal["auto", "exact", "substring", "host", "domain"]
 """How a value is looked for. exact: a whole line or field. substring: whole within a text, not as a part of a longer word. host: a URL by
 its host. domain: an e-mail address by what is behind the @. auto: a URL by its host, else substring."""
@@ -27,13 +29,26 @@ _HOST = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}:)?//(?:[^\s/?#@]{0,200}@)?([^\s/?
 _HIDDEN = dict.fromkeys((0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
 _NAME = re.compile(r"[A-Z][a-z]{1,2}")
 """Names of people that are that short, as the user writes them."""
-_LINKS = re.compile(
-    r"(?i)\b(?:links?|urls?|web ?(?:sites?|pages?)|sites?|pages?|articles?|blogs?|https?|www|liens?|enlaces?|(?:web)?seiten?|p[aá]ginas?)\b"
-    r"|ссылк|链接|网页|リンク"
-)
 _BLANKS = {ord(" "): None, ord("-"): None}
 _NAMED = re.compile(r"[^<>@\n]{0,80}<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
 _THOUGHTS = ("thinking", "redacted_thinking")
+_ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_ACCOUNT = re.compile(r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{2,4}){3,8}(?: ?\d)?\b")
+_TO_AGENTS = re.compile(
+    r"(?i)\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:above|before|instructions?|previous|prior)\b|</?(?:information|system|important)|"
+    r"\b(?:a\.?i\.?|assistants?|agents?|chat ?bots?|claude|chatgpt|gemini|gpt[\w.-]*|language models?|llms?|system prompt)\b|"
+    r"\b(?:todo|important)\b\s*[:!]|\bbefore you can\b"
+)
+"""Text that is meant for whoever reads it for somebody, as a bill is not."""
+_GLUED = re.compile(r"((?:\bwww\.|//|@)[\w./-]{1,200}?\.[a-z]{2,10}(?:/[\w/-]{0,200})?)\.(?=[A-Z][a-z]*\s)")
+"""An address at the end of a sentence, with no blank behind it."""
+_ESCAPED = re.compile(r"\\(?:([\"'/\\])|[nrt]|\n *(?:\\(?= ))?)")
+_TEXTS = re.compile(r"\"((?:[^\"\\]|\\[\"/]){4,300})\"")
+"""Texts in arguments."""
+_OF_ADDRESSES = ("address", "contact", "email", "invit", "mail")
+_OF_ACCOUNTS = ("bill", "iban", "invoice", "paid", "pay", "refund", "rent.", "settl", "standing", "transfer")
+_AROUND, _SHARED, _MAX_PLACES = 150, 3, 20
+_MAX_PRIVATE, _MAX_NAMED = 200, 50
 _CLOSED = re.compile(r"[A-Za-z]{2}\d{2}[A-Za-z0-9]{8,30}|\+?\d{7,34}")
 """Accounts and phone numbers without blanks: people write them with some."""
 
@@ -76,6 +91,16 @@ class _Texts:
             return wanted in self._squeezed
         return False
 
+    def around(self, wanted: str, size: int) -> Iterator[str]:
+        """Yield the line around the first places where it stands, so many characters on each side at most."""
+        at = -1
+        for _ in range(_MAX_PLACES):
+            at = self._plain.find(wanted, at + 1)
+            if at < 0:
+                return
+            before = self._plain[max(0, at - size) : at].rpartition(" \n ")[2]
+            yield before + self._plain[at : at + len(wanted) + size].partition(" \n ")[0]
+
 
 class Sources(NamedTuple):
     """What an index is made of, taken from a request without reading it: references to its texts, of which it keeps alive these alone."""
@@ -84,8 +109,8 @@ class Sources(NamedTuple):
     """The user's words, the newest first, then the operator's."""
     said: int
     """How many of these are the user's."""
-    results: tuple[tuple[str, str], ...]
-    """The tool's name, empty where no call has the result's id, and the text; the newest first."""
+    results: tuple[tuple[str, str, str], ...]
+    """The tool's name, empty where no call has the result's id, the text, and the call's arguments; the newest first."""
     has_others: bool
     """Documents, images and results of tools that the provider ran stand in the history too."""
     size: int
@@ -93,11 +118,11 @@ class Sources(NamedTuple):
 
 def sources(request: ChatRequest) -> Sources:
     """Take the texts of a request of which a value may come, up to PROVENANCE_CHARS: the user's, the operator's, then results."""
-    user, results, names, has_others = list[str](), list[ToolResultPart](), dict[str, str](), False
+    user, results, calls, has_others = list[str](), list[ToolResultPart](), dict[str, ToolUsePart](), False
     for turn in request.turns:
         for part in turn.parts:
             if isinstance(part, ToolUsePart):
-                names[part.id] = part.name
+                calls[part.id] = part
             elif isinstance(part, ToolResultPart):
                 results.append(part)
             elif isinstance(part, TextPart):
@@ -110,9 +135,10 @@ def sources(request: ChatRequest) -> Sources:
     for text in (*reversed(user), *request.system):
         kept.append(text[:room])
         room -= len(kept[-1])
-    found = list[tuple[str, str]]()
+    found = list[tuple[str, str, str]]()
     for result in reversed(results):
-        found.append((names.get(result.tool_call_id, ""), result.text[:room]))
+        call = calls.get(result.tool_call_id)
+        found.append((call.name if call else "", result.text[:room], call.arguments if call else ""))
         room -= len(found[-1][1])
     return Sources(tuple(kept), len(user), tuple(found), has_others, PROVENANCE_CHARS - room)
 
@@ -123,29 +149,83 @@ class Origins:
     def __init__(self, given: Sources, is_trusted: Callable[[str], bool], is_raw: Callable[[str], bool]) -> None:
         self.has_untrusted = given.has_others
         """Is there anything in the history that somebody else may have written?"""
-        self._fields = set[str]()
+        self.wishes = Wishes(given.user[: given.said], given.user[given.said :])
+        self._fields, self._private = set[str](), dict[str, tuple[str, ...]]()
         trusted, untrusted, lines = list[str](), list[str](), PROVENANCE_LINES
-        for name, text in given.results:
-            if name and is_trusted(name):
-                trusted.append(text)
-                continue
-            self.has_untrusted = True
-            untrusted.append(text)
+        self._untrusted = list[tuple[str, str]]()
+        self._pointed: list[str] | None = None
+        for name, text, arguments in given.results:
+            is_believed = bool(name) and is_trusted(name)
+            self.has_untrusted = self.has_untrusted or not is_believed
+            found = list[Field]()
             if name and not is_raw(name) and (count := text.count("\n") + text.count(",")) <= lines:
                 lines -= count
-                for _, value in fields(text):
-                    self._fields.update(_forms(value))
+                found = fields(text)
+            for key, value in found:
+                self._keep(key, value, is_believed=is_believed)
+            if is_believed:
+                # notes in an address book are somebody's text as well
+                trusted.append("\n".join(value for _, value in found) or text)
+            if found or not is_believed:
+                untrusted.append(text)
+                self._untrusted.append((text, arguments))
         self._asked = "\n".join(given.user[: given.said])
-        self._user, self._trusted, self._text = map(_Texts, (list(given.user), trusted, untrusted))
+        said = [_GLUED.sub(r"\1. ", text) for text in given.user]
+        self._user, self._trusted, self._text = map(_Texts, (said, trusted, [_unescaped(text) for text in untrusted]))
 
-    def quotes(self, value: str) -> bool:
-        """Does a text that somebody else may have written have this URL to the letter, but for its scheme?"""
-        return self._text.has(plain(value).partition("//")[2].rstrip("/"), is_exact=False)
+    def _keep(self, key: str, value: str, *, is_believed: bool) -> None:
+        if not is_believed:
+            self._fields.update(_forms(value))
+        if len(value) >= MIN_CHARS and len(self._private) < _MAX_PRIVATE and (spoken := private(words(key))):
+            self._private[_squeezed(plain(value))] = spoken
 
-    @property
-    def speaks_of_links(self) -> bool:
-        """Has the user said anything about pages or links?"""
-        return _LINKS.search(self._asked) is not None
+    def gives_away(self, text: str) -> bool:
+        """Has a text a value that a field for private things had, though the user neither said it nor spoke of such things?"""
+        if not self._private:
+            return False
+        squeezed = _squeezed(plain(text))
+        return any(
+            value in squeezed and not self.wishes.mention(spoken) and not self._user.has(value, is_exact=False)
+            for value, spoken in self._private.items()
+        )
+
+    def singles_out(self, value: str) -> bool:
+        """Is it the one address, or account, of a source that the user pointed to, and did he speak of such?
+
+        What a page or a bill says whose name the user gave, and of which there is one alone, is what he wants taken from there. A second
+        one leaves open which, and a text for agents is no bill.
+        """
+        wanted = plain(value)
+        form, spoken = (_ADDRESS, _OF_ADDRESSES) if "@" in value else (_ACCOUNT, _OF_ACCOUNTS)
+        if form.fullmatch(wanted) is None or not self.wishes.mention(spoken):
+            return False
+        if self._pointed is None:
+            named = [plain(text) for text, arguments in self._untrusted[:_MAX_NAMED] if self._is_named(arguments)]
+            self._pointed = [text for text in named if _TO_AGENTS.search(text) is None]
+        for text in self._pointed:
+            if wanted in text or (form is _ACCOUNT and _squeezed(wanted) in _squeezed(text)):
+                return all(_squeezed(found[0]).startswith(_squeezed(wanted)) for found in form.finditer(text))
+        return False
+
+    def _is_named(self, arguments: str) -> bool:
+        """Does the user's text have a value of these arguments that is the name of one thing: a file, a page, or what stands in quotes?
+
+        Words that are searched for name none: whoever wants to be found has them in his text.
+        """
+        for one in map(plain, _TEXTS.findall(arguments[:2_000])):
+            if self._user.has(one, is_exact=False) if "." in one or "/" in one else _is_quoted(one, self._asked):
+                return True
+        return False
+
+    def offers(self, value: str) -> bool:
+        """Has an untrusted text this URL to the letter, where it speaks to people, and the user of links, or of what stands around it?"""
+        wanted = plain(value).partition("//")[2].rstrip("/")
+        if not self._text.has(wanted, is_exact=False):
+            return False
+        for around in self._text.around(wanted, _AROUND):
+            if not _TO_AGENTS.search(around) and (self.wishes.speak_of_links or self.wishes.share_words(around, _SHARED)):
+                return True
+        return False
 
     def of(self, value: str, match: Match = "auto") -> Origin:
         """Return the best origin of a value."""
@@ -177,6 +257,25 @@ def _forms(value: str) -> Iterator[str]:
             yield plain(found[1] if found else one)
     elif host := host_of(value):
         yield f"//{host}"
+
+
+def _is_quoted(name: str, text: str) -> bool:
+    return re.search(rf"[\"'\u2018\u201c\u201e\u00ab`]{re.escape(name)}[\"'\u2019\u201c\u201d\u00bb`]", text, re.IGNORECASE) is not None
+
+
+def _unescaped(text: str) -> str:
+    """A text without the marks in which JSON and YAML write ends of lines and quotes."""
+    if "''" in text:
+        text = text.replace("''", "'")
+    return _ESCAPED.sub(_character, text) if "\\" in text else text
+
+
+def _character(found: re.Match[str]) -> str:
+    return found[1] or (" " if found[0][1] in "nrt" else "")
+
+
+def _squeezed(text: str) -> str:
+    return text.translate(_BLANKS)
 
 
 def _stands(text: str, wanted: str) -> bool:

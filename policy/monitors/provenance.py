@@ -5,7 +5,7 @@ needs no model and no marks: it asks of each such argument whether the user said
 text in one, or nobody. A score, not a verdict: where it is high, a protocol asks a judge, defers or blocks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated, Self
 
@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from policy.base import Context, ToolCall
 from policy.monitors.acts import Share
 from policy.monitors.base import Monitor
-from policy.monitors.origins import ORIGINS, Match, Origin, Origins, Sources, sources
-from policy.monitors.sinks import Kind, Named, Sink, sinks
+from policy.monitors.origins import ORIGINS, Match, Origin, Origins, Sources, sources, words
+from policy.monitors.sinks import Kind, Named, Sink, sinks, texts
 from policy.scores import Score
 from protocol.bounds import PROVENANCE_SINKS
 from protocol.request import ChatRequest
@@ -24,8 +24,11 @@ Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 _SAID: dict[Origin, str] = {
     "user": "the user said it", "trusted": "a trusted tool's result has it", "field": "a field of an untrusted result has it",
     "text": "only the text of an untrusted result has it", "nowhere": "neither the user nor a result has it",
+    "unasked": "the user asked for no such call",
 }  # fmt: skip
-_MOST_WHY = 5
+_MOST_WHY, _MOST_ENTRIES = 5, 16
+_OPEN = ("anybody", "anyone", "everybody", "everyone", "link", "open", "public", "publish", "world")
+"""What words begin with in which people ask that anybody may see something."""
 _LIGHT = 1_024
 """Characters of a history that weigh as much as a byte of arguments."""
 
@@ -54,6 +57,7 @@ class Scores(BaseModel):
     field: Share = 0.4
     text: Share = 0.6
     nowhere: Share = 0.6
+    unasked: Share = 0.6
 
 
 class Options(BaseModel):
@@ -64,14 +68,17 @@ class Options(BaseModel):
     trusted: tuple[Pattern, ...] = ()
     """Patterns of tools, capitals or not, whose results only people write whom you trust: an address book, the user's own profile."""
     raw: tuple[Pattern, ...] = (
-        "*bash*", "*browse*", "*command*", "*curl*", "*exec*", "*fetch*", "*http*", "*open*", "*page*", "*shell*", "*url*", "cat", "read",
-        "read_file*", "*_read_file*", "readfile*", "*read*doc*", "view",
+        "*bash*", "*browse*", "*command*", "*curl*", "*exec*", "*http*", "*page*", "*shell*", "*url*", "*web_fetch*", "*webfetch*",
+        "*__fetch", "*_open", "*_open_*", "cat", "fetch", "fetch_[chtw]*", "open", "open_*", "read", "read_file*", "*_read_file*",
+        "readfile*", "*read*doc*", "view",
     )  # fmt: skip
     """Patterns of tools, capitals or not, whose results are somebody's text from the first line on, as a page or a file is: what looks
     like a field there is text."""
-    kinds: tuple[Kind, ...] = ("recipient", "link", "visit", "credential", "object", "purchase")
-    """Which built-in sinks are looked at: `recipient`, `link` (a URL that is passed on), `visit` (a URL that is asked for), `credential`,
-    `object` (what is deleted or cancelled), `purchase` (what is booked); `amount` and `date` besides."""
+    kinds: tuple[Kind, ...] = ("recipient", "link", "visit", "credential", "object", "purchase", "audience", "entry", "private")
+    """Which built-in sinks are looked at: `recipient`, `link` (a URL that is passed on), `visit` (a URL that is asked for),
+    `credential`, `object` (what is deleted, cancelled or refunded), `purchase` (what is booked), `audience` (that anybody may see
+    it), `entry` (four words or more that are put down by a call without another sink), `private` (what a field such as `passport` had,
+    in what is sent); `amount` and `date` besides."""
     sinks: tuple[NamedSink, ...] = ()
     """Arguments that are sinks besides."""
     never: tuple[NamedSink, ...] = ()
@@ -109,9 +116,9 @@ class Provenance(Monitor):
     def on_call(self, call: ToolCall, context: Context) -> Score | None:
         """Measure a call."""
         worst, why, dims, count = -1.0, list[str](), dict[str, float](), 0
-        for sink in sinks(call, self._kinds, self._named, self._never):
+        for sink in self._sinks(call):
             count += 1
-            origin = self._origin(sink) if count <= PROVENANCE_SINKS else "nowhere"
+            origin = self._origin(sink, call.name) if count <= PROVENANCE_SINKS else "nowhere"
             value = self._scores[origin]
             if origin == "nowhere" and self._origins is not None and not self._origins.has_untrusted:
                 # nobody else wrote anything that the model has read: the value is its own
@@ -125,16 +132,53 @@ class Provenance(Monitor):
                 break
         return Score(self.name, worst, dims, "; ".join(why)) if count else None
 
-    def _origin(self, sink: Sink) -> Origin:
+    def _sinks(self, call: ToolCall) -> Iterator[Sink]:
+        """Yield the sinks of a call; entries only where it has no other, what nobody said only where nobody asked for such a call."""
+        entries, is_plain = list[Sink](), True
+        for sink in sinks(call, self._kinds, self._named, self._never):
+            if sink.kind != "entry":
+                is_plain = False
+                yield sink
+            elif is_plain and len(entries) < _MOST_ENTRIES:
+                entries.append(sink)
+        if is_plain:
+            for one in entries:
+                origin = self._index().of(one.value)
+                if origin == "text" or (origin == "nowhere" and not self._is_asked(call.name)):
+                    yield one
+        elif "private" in self._kinds and self._index().gives_away(written := " \n ".join(texts(call))):
+            yield Sink("private", "", written[:_MOST_WHY])
+
+    def _index(self) -> Origins:
         if self._origins is None:
             if self._sources is None:
                 raise ValueError("no request was seen")
             self._origins, self._sources = Origins(self._sources, self._trusted, self._raw), None
-        origin = self._origins.of(sink.value, sink.match)
-        if origin == "text" and sink.kind == "visit" and self._origins.quotes(sink.value) and self._origins.speaks_of_links:
+        return self._origins
+
+    def _is_asked(self, tool: str) -> bool:
+        """Did the user ask for such a call, or may nobody else have?"""
+        index = self._index()
+        return not index.has_untrusted or index.wishes.ask_for(tuple(words(tool)))
+
+    def _origin(self, sink: Sink, tool: str) -> Origin:
+        index = self._index()
+        if sink.kind == "private":
+            return "unasked"
+        if sink.kind == "audience":
+            return "user" if index.wishes.mention(_OPEN) else "nowhere"
+        is_asked = sink.kind in ("link", "visit", "named") or self._is_asked(tool)
+        if sink.kind == "entry":
+            return "field" if is_asked else "unasked"
+        origin = index.of(sink.value, sink.match)
+        if origin in ("user", "trusted", "field") and not is_asked:
+            return "unasked"
+        if origin != "text":
+            return origin
+        if sink.kind == "visit" and index.offers(sink.value):
             # somebody's own link, asked for to the letter, carries nothing out; one with something added does
             return "field"
-        return origin
+        return "field" if sink.kind == "recipient" and is_asked and index.singles_out(sink.value) else origin
 
 
 def _any_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:

@@ -13,9 +13,10 @@ import msgspec
 from policy.base import ToolCall
 from policy.monitors.origins import Match, host_of, shown, words
 
-Kind = Literal["recipient", "link", "visit", "credential", "object", "purchase", "amount", "date"]
+Kind = Literal["recipient", "link", "visit", "credential", "object", "purchase", "audience", "entry", "private", "amount", "date"]
 """recipient: who or where it goes to. link: a URL that is passed on. visit: a URL that is asked for. credential: a password or key that is
-set. object: what is deleted, cancelled or removed. purchase: what is booked or bought. amount, date: how much, and when."""
+set. object: what is deleted, cancelled or removed. purchase: what is booked or bought. audience: that anybody may see it. entry: words that
+are put down somewhere. private: what a field for private things had, in what is sent. amount, date: how much, and when."""
 MAX_VALUES = 2_000
 MAX_VALUE_CHARS = 500
 _READS = frozenset((
@@ -24,9 +25,15 @@ _READS = frozenset((
 ))  # fmt: skip
 _OPENED = frozenset(("browser", "document", "email", "file", "link", "mail", "message", "page", "tab", "url", "website"))
 _DESTROYS = frozenset((
-    "ban", "cancel", "clear", "close", "deactivate", "delete", "destroy", "disable", "discard", "drop", "erase", "kick", "purge", "remove",
-    "revoke", "terminate", "trash", "uninvite", "unshare", "unsubscribe", "wipe",
+    "archive", "ban", "cancel", "clear", "close", "deactivate", "delete", "destroy", "disable", "discard", "drop", "erase", "kick",
+    "purge", "remove", "revoke", "terminate", "trash", "uninvite", "unshare", "unsubscribe", "wipe",
 ))  # fmt: skip
+_ACTS = _DESTROYS | {
+    "accept", "add", "append", "approve", "assign", "attach", "change", "charge", "convert", "copy", "create", "draft", "edit", "enable",
+    "execute", "forward", "grant", "import", "insert", "invite", "merge", "modify", "move", "open", "pay", "payout", "post", "publish",
+    "put", "refund", "rename", "reply", "reset", "respond", "rotate", "run", "save", "schedule", "send", "set", "share", "start",
+    "submit", "transfer", "trigger", "update", "upload", "upsert", "write",
+}  # fmt: skip
 _BUYS = frozenset(("bid", "book", "buy", "checkout", "donate", "order", "pay", "purchase", "rent", "reserve", "subscribe"))
 _RECIPIENT = frozenset((
     "account", "assignee", "attendee", "attendees", "bcc", "beneficiary", "bic", "callback", "cc", "channel", "channels", "destination",
@@ -41,7 +48,27 @@ _LINK = frozenset(("href", "link", "links", "site", "uri", "url", "urls", "websi
 _AMOUNT = frozenset(("amount", "price", "quantity", "sum", "total", "value"))
 _DATE = frozenset(("date", "day", "deadline", "due", "end", "start", "time", "until", "when"))
 _PROSE = frozenset(("body", "comment", "content", "description", "message", "note", "notes", "reason", "subject", "text", "title"))
-_SIZES = frozenset(("adults", "children", "count", "currency", "guests", "limit", "method", "nights", "number", "people", "seats", "type"))
+_NUMBERED = frozenset(("id", "ids", "key", "sid", "uid", "uuid"))
+"""What is numbered is no prose: `message_id`."""
+_SIZES = frozenset((
+    "adults", "children", "count", "currency", "guests", "limit", "method", "nights", "number", "party", "people", "persons", "rooms",
+    "seats", "size", "type",
+))  # fmt: skip
+_OPENS = frozenset(("access", "audience", "link", "mode", "privacy", "role", "scope", "sharing", "type", "view", "visibility"))
+_ANYBODY = frozenset((
+    "anonymous", "anyone", "anyone_with_link", "anyonewithlink", "anyone with the link", "everyone", "internet", "public", "world",
+))  # fmt: skip
+_ENTRY_BLANKS = 3
+"""An entry has four words or more: what is shorter stands in two texts by chance."""
+_HOW = frozenset((
+    "cascade", "force", "hard", "mode", "notification", "notifications", "notify", "permanent", "permanently", "resolution", "updates",
+))  # fmt: skip
+"""How something is deleted, not what."""
+_PAYS = frozenset(("charge", "donate", "pay", "payment", "payout", "refund", "remit", "transfer", "wire"))
+_HANDLES = frozenset(
+    ("booking", "charge", "customer", "id", "ids", "intent", "invoice", "key", "order", "payment", "subscription", "transaction")
+)
+_WHEN = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d.{0,20})?")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 _ACCOUNT = re.compile(r"[A-Za-z]{2}\d{2}(?: ?[A-Za-z0-9]{2,4}){3,8}|\+\d{1,3}[ \d-]{6,20}|0x[0-9a-fA-F]{40}|(?:bc1|[13])[A-Za-z0-9]{25,60}")
 _URL = re.compile(r"(?:https?|ftp|wss?)://[^\s<>\"'`)\]}]{1,2000}|\bwww\.[^\s<>\"'`)\]}]{1,2000}", re.IGNORECASE)
@@ -74,9 +101,7 @@ class Named(msgspec.Struct, frozen=True):
 
 def sinks(call: ToolCall, kinds: frozenset[str], named: Sequence[Named], never: Sequence[Named]) -> Iterator[Sink]:
     """Yield the sinks of a call, however many. `kinds`: of the built-in ones. Raises TooManyValues."""
-    tool = set(words(call.name))
-    first = next(words(call.name), "")
-    acts = "and" in tool or not (first in _READS or (first == "open" and tool & _OPENED))
+    tool, acts = set(words(call.name)), does_act(call.name)
     for argument, path, value in _values(call.value):
         if any(one.takes(call.name, argument) for one in never):
             continue
@@ -88,6 +113,25 @@ def sinks(call: ToolCall, kinds: frozenset[str], named: Sequence[Named], never: 
                 yield Sink(kind, path, part)
 
 
+def texts(call: ToolCall) -> Iterator[str]:
+    """Yield the texts and numbers of a call's arguments. Raises TooManyValues."""
+    return (value for _, _, value in _values(call.value))
+
+
+def does_act(name: str) -> bool:
+    """Does a tool of this name change or send something? One that only reads says so by its first word that is a verb.
+
+    What a server puts before its tools' names, as in `slack_list_channels`, is none; behind it an act goes before reading.
+    """
+    tool = list(words(name))
+    if "and" in tool:
+        return True
+    first = tool[0] if tool else ""
+    if first in _READS or (first == "open" and not _OPENED.isdisjoint(tool)):
+        return False
+    return first in _ACTS or not _ACTS.isdisjoint(tool) or _READS.isdisjoint(tool)
+
+
 def _of(tool: set[str], argument: set[str], value: str, *, acts: bool) -> Iterator[tuple[Kind, str]]:
     """Yield what a value decides."""
     links = [found[0].rstrip(".,;:!?") for found in _URL.finditer(value)]
@@ -97,23 +141,27 @@ def _of(tool: set[str], argument: set[str], value: str, *, acts: bool) -> Iterat
     yield from ((kind, link if "//" in link else f"//{link}") for link in links)
     if links and argument & _LINK:
         return
-    is_short = len(value) <= MAX_VALUE_CHARS
+    is_short, is_thing = len(value) <= MAX_VALUE_CHARS, not argument & _PROSE or not argument.isdisjoint(_NUMBERED)
     if not acts:
         return
     if argument & _CREDENTIAL:
         yield "credential", value
     elif argument & _RECIPIENT and not argument & _PROSE:
         yield from (("recipient", one.lstrip("#@") or one) for one in _addresses(value) or [value])
-    elif tool & _DESTROYS and not argument & _PROSE:
+    elif is_thing and ((tool & _DESTROYS and not argument & _HOW) or (tool & _PAYS and argument & _HANDLES)):
         yield "object", value
     elif is_short and (_ADDRESS.fullmatch(value.strip()) or _ACCOUNT.fullmatch(value.strip())):
         yield "recipient", value.strip()
+    elif value.casefold().strip() in _ANYBODY and argument & _OPENS:
+        yield "audience", value
     elif argument & _AMOUNT:
         yield "amount", value
     elif argument & _DATE:
         yield "date", value
-    elif tool & _BUYS and not argument & (_PROSE | _SIZES):
+    elif tool & _BUYS and is_thing and not argument & _SIZES and not _WHEN.fullmatch(value):
         yield "purchase", value
+    elif is_short and value.count(" ") >= _ENTRY_BLANKS:
+        yield "entry", value
 
 
 def _addresses(value: str) -> list[str]:
