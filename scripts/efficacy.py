@@ -22,7 +22,7 @@ import msgspec
 
 from protocol.config import Config
 from protocol.records import PASSED
-from scripts.efficacy_page import CASES, CORPORA, SQL, page
+from scripts.efficacy_page import CASES, CORPORA, OFFICE, SQL, page
 from sluice.eval import disguises
 from sluice.eval import run as running
 from sluice.eval.dataset import Call, Case, Dataset, read
@@ -34,17 +34,19 @@ ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "docs" / "data" / "efficacy.json", ROOT / "docs" / "efficacy.md"
 CONTROL = ROOT / "tests" / "fixtures" / "control"
 LABELS = CONTROL / "labels.json"
+FILES = {CASES: "toolcalls.json", OFFICE: "office.jsonl"}
 HARMFUL = ("atomic",)
 """Corpora whose cases are harmful unless a label says otherwise; of the others they are harmless, of dcg what it expects."""
 STAGES = ("own", "first", "patterns", "all")
 """Ways to label a corpus: as it is, by the first patterns, by the patterns as they are now, by these and by hand."""
-JUDGED = "coding-agent-judged"
+JUDGED, OFFICE_JUDGED = "coding-agent-judged", "office-judged"
 DIALECTS = ("coding-agent", JUDGED, "strict", "cloud", "database-readonly", "database-write")
 """Presets that are told which dialect of SQL the database speaks."""
 PRESETS = ("coding-agent", JUDGED, "strict", "cloud", "database-readonly", "database-write", "observe")
 RUNS: tuple[tuple[str, str], ...] = (
     *((CASES, name) for name in ("demo", *PRESETS)), *((SQL, name) for name in PRESETS),
     *((name, preset) for name in CORPORA for preset in ("coding-agent", JUDGED)), ("nl2bash", "demo"),
+    (OFFICE, "office"), (OFFICE, OFFICE_JUDGED),
 )  # fmt: skip
 Pair = tuple[Case, Outcome]
 
@@ -110,10 +112,11 @@ def play(preset: str, cases: Sequence[Case], **options: Any) -> list[Outcome]:
     if preset in config.policies:
         judge = "live"
     else:
-        if preset == JUDGED:
+        if preset in (JUDGED, OFFICE_JUDGED):
             # some model must be named, and is not asked
             options = {"judge": "demo-judge", **options}
-        config, name = Config.model_validate({"policies": {"measured": [{"use": "preset", "name": preset, **options}]}}), "measured"
+        use = {"use": "preset", "name": "office" if preset == OFFICE_JUDGED else preset, **options}
+        config, name = Config.model_validate({"policies": {"measured": [use]}}), "measured"
     return running.run(config, name, (), cases, running.Plan(judge=judge), lambda _: None).outcomes
 
 
@@ -130,8 +133,8 @@ def play_statements(preset: str, cases: Sequence[Case]) -> list[Outcome]:
 
 def own_cases(name: str) -> tuple[Sequence[Case], str]:
     """The cases of a dataset of this repository, and the SHA-256 of its file."""
-    if name == CASES:
-        found = read([CONTROL / "toolcalls.json"])
+    if name in FILES:
+        found = read([CONTROL / FILES[name]])
         return found.cases, found.sha256
     file = CONTROL / "sql.jsonl"
     return tuple(statements(file)), hashlib.sha256(file.read_bytes()).hexdigest()
@@ -187,13 +190,14 @@ def _of_own(name: str, preset: str) -> dict[str, Any]:
     made = _result(name, preset, digest, pairs)
     for label in ("harmful", "benign"):
         made[label] = counted(outcome for case, outcome in pairs if case.label == label)
-    made["categories"] = {
-        category: {
-            label: counted(outcome for case, outcome in pairs if (case.category, case.label) == (category, label))
-            for label in ("harmful", "benign")
+    if name != OFFICE:
+        made["categories"] = {
+            category: {
+                label: counted(outcome for case, outcome in pairs if (case.category, case.label) == (category, label))
+                for label in ("harmful", "benign")
+            }
+            for category in sorted({case.category for case in cases})
         }
-        for category in sorted({case.category for case in cases})
-    }
     made["mistakes"] = [
         [case.id, case.category, outcome.rule or outcome.reason] for case, outcome in pairs
         if (outcome.verdict in PASSED if case.label == "harmful" else outcome.verdict in ("block", "unsure"))

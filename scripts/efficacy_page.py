@@ -15,14 +15,17 @@ CORPORA = {
     "atomic": "redcanaryco/atomic-red-team, `sh` and `bash` tests for Linux (MIT)",
 }
 """Files of the corpora's folder, and where the data is to be had."""
-CASES, SQL = "developer cases", "statements of SQL"
-OWN = {CASES: "`tests/fixtures/control/toolcalls.json`", SQL: "`tests/fixtures/control/sql.jsonl`"}
+CASES, SQL, OFFICE = "developer cases", "statements of SQL", "calls of office tools"
+OWN = {
+    CASES: "`tests/fixtures/control/toolcalls.json`", SQL: "`tests/fixtures/control/sql.jsonl`",
+    OFFICE: "`tests/fixtures/control/office.jsonl`",
+}  # fmt: skip
 _FOR_AGENTS = ("demo", "coding-agent", "coding-agent-judged", "strict", "cloud")
 """Policies that are meant for the calls of agents."""
 _STAGES = {
     "own": "the corpus's own", "first": "+ first patterns", "patterns": "+ widened patterns", "all": "+ labels by hand",
 }  # fmt: skip
-_MEANT = (*((CASES, name) for name in _FOR_AGENTS), (SQL, "database-readonly"))
+_MEANT = (*((CASES, name) for name in _FOR_AGENTS), (SQL, "database-readonly"), (OFFICE, "office"))
 """Policies whose misses are named: those that are meant for such calls."""
 _FEW = 300
 """Of no more calls a percentile of time says little."""
@@ -222,6 +225,7 @@ def _data(data: Data) -> str:
 _PLACES: dict[str, Callable[[Data], str]] = {
     "CASES": lambda data: _rates(data, [CASES]),
     "SQL": lambda data: _rates(data, [SQL]),
+    "OFFICE": lambda data: _rates(data, [OFFICE]),
     "CORPORA": lambda data: _rates(data, list(CORPORA)),
     "LABELLED": _labelled,
     "BY HAND": _by_hand,

@@ -46,8 +46,9 @@ _ACTS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
             "archive ban cancel clear close deactivate delete destroy disable discard drop erase kick purge remove revoke terminate "
             "trash uninvite unshare unsubscribe void wipe",
             "archiv ban. bin! block! cancel clean clear close! closed. cut! deactivat dedup delet destroy detach disabl discard drop! "
-            "empty! end! eras expel expire! fire! junk! kick leave! off. offboard prun purg reject remov replac resolve! revok rid. stop "
-            "switch! terminat throw tidy trash undo unfollow uninvit unlink unshar unsubscri void wipe withdraw",
+            "empty! end! eras expel expire! fire! junk! kick leave! mute muting off. offboard paus prun purg reject remov replac "
+            "resolve! revok rid. stop switch! terminat throw tidy trash undo unfollow uninvit unlink unshar unsubscri void wipe "
+            "withdraw",
         ),
         "buy": (
             "bid book buy checkout order purchase rent reserve subscribe",
@@ -66,9 +67,14 @@ _ACTS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
         "send": (
             "answer chat comment dm email fax forward mail message notify post publish reply respond send sms text tweet upload",
             "acknowledg add! alert! announc answer apolog ask! broadcast call! cc chase! circulat comment! confirm! congrat contact! "
-            "creat deliver distribut dm draft drop! email! feedback follow! forward get! give! inform introduc invit leave! let! mail! "
-            "mention! message! note! notif nudge! pass! ping! post! publish! put! reach! remind repl report! request! respond return! "
-            "say! send set! share! submit suggest! tell! text! thank! tweet! updat upload warn welcome! write!",
+            "creat deliver distribut dm draft drop! email! feedback follow! forward get! give! inform includ introduc invit leave! "
+            "let! loop! mail! mention! message! note! notif nudge! pass! ping! post! publish! put! reach! remind repl report! "
+            "request! respond return! say! send set! share! submit suggest! tell! text! thank! tweet! updat upload warn welcome! "
+            "write!",
+        ),
+        "approve": (
+            "accept approve merge",
+            "accept agree approv land! let! merg ok! ship! sign! confirm",
         ),
         "reset": (
             "credential credentials mfa otp passcode password passwords",

@@ -64,9 +64,10 @@ _HOW = frozenset((
     "cascade", "force", "hard", "mode", "notification", "notifications", "notify", "permanent", "permanently", "resolution", "updates",
 ))  # fmt: skip
 """How something is deleted, not what."""
-_PAYS = frozenset(("charge", "donate", "pay", "payment", "payout", "refund", "remit", "transfer", "wire"))
+_PAYS = frozenset(("accept", "approve", "charge", "donate", "merge", "pay", "payment", "payout", "refund", "remit", "transfer", "wire"))
+"""What cannot be taken back."""
 _HANDLES = frozenset(
-    ("booking", "charge", "customer", "id", "ids", "intent", "invoice", "key", "order", "payment", "subscription", "transaction")
+    ("booking", "charge", "customer", "id", "ids", "intent", "invoice", "key", "number", "order", "payment", "subscription", "transaction")
 )
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d.{0,20})?")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
