@@ -8,11 +8,12 @@ another language, confirms what was proposed, or hands the choice over ("do what
 import re
 from collections.abc import Iterable, Sequence
 
-_MAX_CHARS = 100_000
+_MAX_CHARS = 20_000
 """Of the user's words, the newest."""
+_MAX_HANDED = 8_000
 _WORD = re.compile(r"[a-z]{2,40}")
 _BEGINS = re.compile(
-    r"(?:^|[.!?,;:()\n-]|\b(?:also|and|but|can|could|i|just|kindly|ll|must|now|or|please|pls|should|so|then|to|want|will|would|you))[\s\"'-]*"
+    r"(?:^|[.!?,;:()\n-]|\b(?:also|and|but|can|could|i|just|kindly|ll|must|now|or|please|pls|should|so|then|to|want|will|would|you))[\s\"'-]{0,5}"
     r"([a-z]{2,40})(?=[^a-z]([a-z]{2,40})?)"
 )
 """Where a verb may stand, and the word behind, as in `and quickly mail it`."""
@@ -22,8 +23,9 @@ _ENGLISH = frozenset(
         "that the their this to what when where which who with you your"
     ).split()
 )
-_ABILITY = re.compile(r"[^.!?\n]*\b(?:able|access|allowed|assist\w*|can|capab\w+|helps?|may|tools?)\b[^.!?\n]*", re.IGNORECASE)
-"""Sentences in which an operator says what an agent is able to do, not what it shall do."""
+_ABILITY = re.compile(r"\b(?:able|access|allowed|assist\w*|can|capab\w+|helps?|may|tools?)\b", re.IGNORECASE)
+"""Words of sentences in which an operator says what an agent is able to do, not what it shall do."""
+_ENDS = re.compile(r"[.!?\n]")
 _HANDS_OVER = re.compile(
     r"\b(?:act on|address|carry out|complete|deal with|do|execute|finish|follow|handle|go through|perform|process|take care of|"
     r"work (?:on|through))\b(?! the following)[^.!?\n]{0,60}?\b(?:actions?|asks?|checklist|e?mails?|inbox|instructions?|items?|list|"
@@ -183,9 +185,10 @@ class Wishes:
             self._is_open = (
                 own.isdisjoint(_ENGLISH)
                 or (len(newest) <= _MAX_CONFIRMATION and _CONFIRMS.match(newest) is not None)
-                or _HANDS_OVER.search(self._asked) is not None
+                or _HANDS_OVER.search(self._asked[:_MAX_HANDED]) is not None
             )
-            theirs = _ABILITY.sub(" ", "\n".join(self._operator)[:_MAX_CHARS])
+            said = _ENDS.split("\n".join(self._operator)[:_MAX_CHARS])
+            theirs = "\n".join(one for one in said if not _ABILITY.search(one))
             whole = f"{self._asked}\n{theirs}".lower()
             self._words = frozenset(_WORD.findall(whole))
             self._verbs = frozenset(word for found in _BEGINS.finditer(f"{whole} ") for word in found.groups() if word)

@@ -33,20 +33,21 @@ _BLANKS = {ord(" "): None, ord("-"): None}
 _NAMED = re.compile(r"[^<>@\n]{0,80}<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
 _THOUGHTS = ("thinking", "redacted_thinking")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
-_ACCOUNT = re.compile(r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{2,4}){3,8}(?: ?\d)?\b")
+_ACCOUNT = re.compile(r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{2,4}+){3,8}+(?: ?\d)?")
 _TO_AGENTS = re.compile(
     r"(?i)\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:above|before|instructions?|previous|prior)\b|</?(?:information|system|important)|"
     r"\b(?:a\.?i\.?|assistants?|agents?|chat ?bots?|claude|chatgpt|gemini|gpt[\w.-]*|language models?|llms?|system prompt)\b|"
     r"\b(?:todo|important)\b\s*[:!]|\bbefore you can\b"
 )
 """Text that is meant for whoever reads it for somebody, as a bill is not."""
-_GLUED = re.compile(r"((?:\bwww\.|//|@)[\w./-]{1,200}?\.[a-z]{2,10}(?:/[\w/-]{0,200})?)\.(?=[A-Z][a-z]*\s)")
+_GLUED = re.compile(r"((?:\bwww\.|//|@)[\w./-]{1,60}?\.[a-z]{2,10}(?:/[\w/-]{0,60})?)\.(?=[A-Z][a-z]*\s)")
 """An address at the end of a sentence, with no blank behind it."""
 _ESCAPED = re.compile(r"\\(?:([\"'/\\])|[nrt]|\n *(?:\\(?= ))?)")
 _TEXTS = re.compile(r"\"((?:[^\"\\]|\\[\"/]){4,300})\"")
 """Texts in arguments."""
 _OF_ADDRESSES = ("address", "contact", "email", "invit", "mail")
 _OF_ACCOUNTS = ("bill", "iban", "invoice", "paid", "pay", "refund", "rent.", "settl", "standing", "transfer")
+_MAX_GLUED = 20_000
 _AROUND, _SHARED, _MAX_PLACES = 150, 3, 20
 _MAX_PRIVATE, _MAX_NAMED = 200, 50
 _CLOSED = re.compile(r"[A-Za-z]{2}\d{2}[A-Za-z0-9]{8,30}|\+?\d{7,34}")
@@ -170,7 +171,7 @@ class Origins:
                 untrusted.append(text)
                 self._untrusted.append((text, arguments))
         self._asked = "\n".join(given.user[: given.said])
-        said = [_GLUED.sub(r"\1. ", text) for text in given.user]
+        said = [_GLUED.sub(r"\1. ", text) if len(text) <= _MAX_GLUED else text for text in given.user]
         self._user, self._trusted, self._text = map(_Texts, (said, trusted, [_unescaped(text) for text in untrusted]))
 
     def _keep(self, key: str, value: str, *, is_believed: bool) -> None:
