@@ -14,6 +14,7 @@ COPY deploy/health /usr/local/bin/sluice-health
 COPY alembic alembic
 COPY db db
 COPY gateway gateway
+COPY pages pages
 COPY policy policy
 COPY protocol protocol
 COPY providers providers

@@ -77,7 +77,7 @@ def test_bounds_of_headers_are_those_kept() -> None:
 
 
 def sources() -> Iterator[Path]:
-    for folder in ("gateway", "policy", "workers", "protocol", "streams", "db"):
+    for folder in ("gateway", "pages", "policy", "workers", "protocol", "streams", "db"):
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 

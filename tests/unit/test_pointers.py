@@ -104,7 +104,7 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert broken_pages(text, page.parent) + files == []
 
 
-PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
+PRODUCT = ("gateway", "pages", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
 EACH = {f"tests/{folder}/" for folder in ("unit", "service", "e2e", "faults", "chaos")}
 """Folders whose files are named one by one."""
 

@@ -56,7 +56,7 @@ def test_folders_of_tests_are_packages_and_alembic_is_none() -> None:
             assert (folder / "__init__.py").exists(), folder
     assert not (ROOT / "alembic" / "__init__.py").exists()
     assert {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}.isdisjoint(
-        {"db", "gateway", "policy", "protocol", "providers", "sluice", "streams", "workers", "alembic"}
+        {"db", "gateway", "pages", "policy", "protocol", "providers", "sluice", "streams", "workers", "alembic"}
     )
 
 

@@ -1,0 +1,66 @@
+"""Where each page is. Links are made here alone: every part is quoted, so that no value changes the path."""
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+ROOT = "/debug"
+CALLS = f"{ROOT}/calls"
+TOOL_CALLS = f"{ROOT}/tool-calls"
+JUDGE_BLOCKS = f"{ROOT}/judge-blocks"
+SESSIONS = f"{ROOT}/sessions"
+POLICIES = f"{ROOT}/policies"
+KEYS = f"{ROOT}/keys"
+LOGS = f"{ROOT}/logs"
+SEARCH = f"{ROOT}/search"
+INTEGRITY = f"{ROOT}/integrity"
+READS = f"{ROOT}/reads"
+LOGIN = f"{ROOT}/login"
+LOGOUT = f"{ROOT}/logout"
+
+
+def with_query(path: str, query: Mapping[str, object]) -> str:
+    """Return a path with parameters; those that are None or empty are left out."""
+    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def call(call_id: UUID | str, **query: object) -> str:
+    """The page of a call."""
+    return with_query(f"{CALLS}/{_part(call_id)}", query)
+
+
+def tab(call_id: UUID | str, name: str, **query: object) -> str:
+    """A tab of a call: wire, diff, request, text, hooks, proof, live."""
+    return with_query(f"{CALLS}/{_part(call_id)}/{_part(name)}", query)
+
+
+def block(call_id: UUID | str, number: int, **query: object) -> str:
+    """One content block or tool call."""
+    return with_query(f"{CALLS}/{_part(call_id)}/blocks/{number:d}", query)
+
+
+def evidence(call_id: UUID | str, number: int, **query: object) -> str:
+    """The evidence of one content block or tool call."""
+    return with_query(f"{CALLS}/{_part(call_id)}/blocks/{number:d}/evidence", query)
+
+
+def session(key: str, name: str, **query: object) -> str:
+    """A session of a key."""
+    return with_query(f"{SESSIONS}/{_part(key)}/{_part(name)}", query)
+
+
+def policy(name: str, **query: object) -> str:
+    """A policy and its revisions."""
+    return with_query(f"{POLICIES}/{_part(name)}", query)
+
+
+def key(name: str, **query: object) -> str:
+    """A key and its usage."""
+    return with_query(f"{KEYS}/{_part(name)}", query)
+
+
+def _part(value: object) -> str:
+    """One part of a path. A dot alone would be taken for a place by clients."""
+    quoted = quote(str(value), safe="")
+    return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted

@@ -1,0 +1,119 @@
+"""What a view is asked and what it answers: values between `pages.app`, which knows HTTP, and the views, which do not.
+
+A view reads by `Asked.services` and answers a `Page`, a `Download` or a `Redirect`. It names the content that it shows, because that is
+written down before anybody sees it. Errors are those of `protocol.errors`. Must not know: HTTP, cookies, templates.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import UUID
+
+from db.read.queries import AuditReader
+from protocol.errors import InvalidRequest
+from protocol.runtime import Runtime
+
+Zone = Literal["utc", "local"]
+PageRole = Literal["auditor", "admin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What views read through. One for the process."""
+
+    settings: Runtime
+    reader: AuditReader
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who is logged in: the name and id of the key, its roles, and a name for this login that is no secret."""
+
+    key: str
+    key_id: str
+    roles: frozenset[str]
+    login: str
+
+    @property
+    def is_admin(self) -> bool:
+        """May this reader switch debug logs, and see who read what?"""
+        return "admin" in self.roles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request, as views see it. `params` are the parts of the path, as text that came from outside."""
+
+    path: str
+    params: Mapping[str, str]
+    query: Sequence[tuple[str, str]]
+    """Without what is the same for all pages: `format`, `tz`, `again`, `at`."""
+    form: Mapping[str, str] = field(default_factory=dict)
+    """Of a POST whose token was right."""
+    who: Who
+    services: Services
+    zone: Zone = "utc"
+    token: str = ""
+    """For the forms of this login."""
+    last_event_id: str = ""
+    """Where a stream of events is to go on."""
+
+    def one(self, name: str, default: str = "") -> str:
+        """Return a query parameter. Raises InvalidRequest where it is given twice."""
+        found = [value for own, value in self.query if own == name]
+        if len(found) > 1:
+            raise InvalidRequest("given twice", param=name)
+        return found[0] if found else default
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The content that an answer shows: what its row in `reads` says."""
+
+    call_ids: Sequence[UUID] = ()
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """An HTML page. `values` is what the template sees and, as JSON, what `?format=json` answers: JSON values alone, and `bytes`."""
+
+    template: str
+    title: str
+    values: Mapping[str, Any]
+    status: int = 200
+    shown: Shown | None = None
+    """None: it shows figures and names only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """An answer in pieces that is no HTML: text, a file, or a stream of events. It is sent with back pressure and never held whole."""
+
+    pieces: AsyncIterator[bytes]
+    media_type: str = "text/plain; charset=utf-8"
+    filename: str = ""
+    """Of an attachment; empty: shown in the browser."""
+    shown: Shown | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Go there (303). `to` is a path of ours, made by `pages.links`."""
+
+    to: str
+
+
+Answer = Page | Download | Redirect
+View = Callable[[Asked], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path and who answers it: `/debug/calls/{call_id}` matches one part of a path for each name in braces."""
+
+    path: str
+    view: View
+    method: Literal["GET", "POST"] = "GET"
+    role: PageRole = "auditor"
+    """An admin may do what an auditor may."""
