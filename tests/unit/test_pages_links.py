@@ -1,0 +1,27 @@
+"""Links of pages: no value of a client, a model or an operator changes which page a link leads to."""
+
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pages import links
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_each_value_stays_one_part_of_the_path(key: str, session: str) -> None:
+    path = urlsplit(links.session(key, session)).path
+    assert path.count("/") == 4 and "\\" not in path
+    assert [unquote(part) for part in path.split("/")[3:]] == [key, session]
+
+
+@pytest.mark.parametrize("name", [".", "..", "..."])
+def test_dots_are_no_way_up(name: str) -> None:
+    assert links.policy(name) == "/debug/policies/" + "%2E" * len(name)
+
+
+def test_what_is_not_given_is_not_in_the_query() -> None:
+    link = links.call("01a1fcc0-1228-7b58-a40b-b44c79f99d00", at="b3", tz=None, q="")
+    assert parse_qsl(urlsplit(link).query) == [("at", "b3")]
+    assert links.call("x", at="a&b=c") == "/debug/calls/x?at=a%26b%3Dc"
