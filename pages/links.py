@@ -1,7 +1,7 @@
 """Where each page is. Links are made here alone: every part is quoted, so that no value changes the path."""
 
 from collections.abc import Mapping
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 from uuid import UUID
 
 ROOT = "/debug"
@@ -61,6 +61,11 @@ def key(name: str, **query: object) -> str:
 
 
 def _part(value: object) -> str:
-    """One part of a path. A dot alone would be taken for a place by clients."""
+    """One part of a path. Browsers take away parts that are dots, also written as %2E, so those begin with a tilde."""
     quoted = quote(str(value), safe="")
-    return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted
+    return f"~{quoted}" if set(quoted) == {"."} or quoted.startswith("~") else quoted
+
+
+def read_part(part: str) -> str:
+    """Return the value of a part of a path as it came. Raises ValueError where it is no UTF-8."""
+    return unquote(part, errors="strict").removeprefix("~")
