@@ -24,6 +24,7 @@ from gateway.ready_and_metrics import Status
 from gateway.relay import ASGI, ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
 from gateway.upstream import Upstreams
+from protocol import sessions
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
 from protocol.config import Config, Key, Role
 from protocol.dialect import Dialect
@@ -224,12 +225,14 @@ class Gateway:
         facts: CallFacts,
     ) -> Start:  # fmt: skip
         at = time.time_ns() // 1_000_000
+        said = sessions.said(named, _text(named, b"x-sluice-session", MAX_SESSION_CHARS))
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect.name,
             endpoint=endpoint, key=key.name, policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
-            session=_text(named, b"x-sluice-session", MAX_SESSION_CHARS),
+            session=said.session,
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
             key_id=key.id, policy_sets=self._sets.named, body_sha256=digest, facts=facts, numbers=key.for_workers,
+            source=said.source, agent=said.agent, parent=said.parent,
         )  # fmt: skip
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:

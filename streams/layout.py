@@ -291,6 +291,12 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     numbers: dict[str, int] = {}
     """The key's own numbers (`Key.for_workers`). A new field of START stands last: gateways and workers of the version before know the
     others by their places."""
+    source: str = ""
+    """The header that named the session (`protocol.sessions`); empty: none did, or the gateway is of the version before."""
+    agent: str = ""
+    """Which agent of the session asks; empty: its first."""
+    parent: str = ""
+    """Who started that agent, or that session."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)

@@ -14,7 +14,7 @@ from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 from protocol.turns import WantedTurns
 
-SESSION_VERSION = "7"
+SESSION_VERSION = "8"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
 
 
@@ -90,6 +90,10 @@ class CallInfo(msgspec.Struct, frozen=True):
     policy_set: str = ""
     body_sha256: bytes | None = None
     facts: CallFacts = CallFacts()
+    source: str = ""
+    """What named the session (`protocol.sessions`)."""
+    agent: str = ""
+    parent: str = ""
 
 
 State = Literal["ACTIVE", "ENDED", "FAILED"]

@@ -9,7 +9,7 @@ from policy.session import nonces
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Dispatch, Respond
 from policy.session.outbox import Outbox
-from protocol import codecs
+from protocol import codecs, sessions
 from protocol.addresses import refuse_private
 from protocol.bounds import MAX_LOOKUPS
 from protocol.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
@@ -17,7 +17,7 @@ from protocol.dialects import DIALECTS
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
 from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
-from protocol.records import CallRecord, CallStart
+from protocol.records import CallRecord, CallStart, EventRecord, Record
 from protocol.request import ChatRequest, DialectName, ToolUsePart
 from protocol.target import Target, Translated
 from protocol.turns import WantedTurns
@@ -155,8 +155,24 @@ def refusal(dialect: DialectName, error: PipelineError) -> Respond:
     return Respond(error.http_status, headers, body, frame, error.error_code)
 
 
-def record(call: CallInfo, request: ChatRequest | None, model: str, upstream: str) -> CallRecord:
-    """The first record of a call; `request` is None where it could not be read."""
+def identified(call: CallInfo, request: ChatRequest) -> CallInfo:
+    """Return the call with its session: what a header named, or else what the body says."""
+    if call.session:
+        return call
+    session, source = sessions.of_body(request.user, request.extra)
+    return msgspec.structs.replace(call, session=session, source=source) if session else call
+
+
+def records(call: CallInfo, request: ChatRequest | None, model: str, upstream: str) -> list[Record]:
+    """The first records of a call: that it began, and what named its session. `request` is None where it could not be read."""
+    begun: list[Record] = [_record(call, request, model, upstream)]
+    if call.source or call.agent or call.parent:
+        detail = sessions.detail(call.source, call.agent, call.parent)
+        begun.append(EventRecord(call_id=call.call_id, kind="identified", number=0, at=call.at, detail=detail))
+    return begun
+
+
+def _record(call: CallInfo, request: ChatRequest | None, model: str, upstream: str) -> CallRecord:
     return CallRecord(
         call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
         model=model, upstream=upstream, policy=call.policy, policy_revision=call.revision,

@@ -87,6 +87,7 @@ class Session:
                 raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
             request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
             self._out.streams, model = request.stream, request.model
+            call = self.call = opening.identified(call, request)
             self._upstream = opening.route(call, self._config, request)
             self._chain = self._make_chain(request)
             self._approved = self._approve(request)
@@ -94,10 +95,10 @@ class Session:
                 self._upstream = opening.route(call, self._config, self._approved)
             self._blocks = self._make_blocks(request.without_history())
         except PipelineError as error:
-            self._out.records.append(opening.record(call, self.request, model, self._upstream.name if self._upstream else ""))
+            self._out.records += opening.records(call, self.request, model, self._upstream.name if self._upstream else "")
             self._out.put(self._refusal(error))
             return
-        self._out.records.append(opening.record(call, request, model, self._upstream.name))
+        self._out.records += opening.records(call, request, model, self._upstream.name)
         self._out.lookup = opening.lookup(call, self._upstream, self._approved)
         if self._out.lookup is None:
             self._dispatch("")
@@ -135,7 +136,7 @@ class Session:
 
     def refuse(self, error: PipelineError) -> None:
         """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
-        self._out.records.append(opening.record(self.call, None, "", ""))
+        self._out.records += opening.records(self.call, None, "", "")
         self._out.put(self._refusal(error))
 
     def chunks(self, seq: int, raw: Sequence[bytes]) -> list[Mark]:

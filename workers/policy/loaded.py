@@ -59,5 +59,6 @@ class LoadedPolicies:
             nonce=start.nonce, gateway=start.gateway, policy=policy, revision=series[1], durable=self.config.durability != "relaxed",
             max_arguments_bytes=self.config.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
             key_id=start.key_id, policy_set=self.set, body_sha256=start.body_sha256 or None, facts=start.facts,
+            source=start.source, agent=start.agent, parent=start.parent,
         )  # fmt: skip
         return session_of(info, series[0], self.config)
