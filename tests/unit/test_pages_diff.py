@@ -1,0 +1,86 @@
+"""The comparison of two texts: both can be read back out of it, whatever they are, in bounded time."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pages.diff import Diff, Line, diff
+
+SMALL = st.text(alphabet="ab \n,", max_size=40)
+
+
+@given(SMALL | st.text(max_size=60), SMALL | st.text(max_size=60))
+def test_both_sides_can_be_read_back(old: str, new: str) -> None:
+    found = diff(old, new)
+    assert (found.side("-"), found.side("+")) == (old, new)
+    assert found.is_same is (old == new)
+
+
+@given(SMALL, SMALL, st.integers(0, 30))
+def test_both_sides_can_be_read_back_however_little_may_be_compared(old: str, new: str, tokens: int) -> None:
+    found = diff(old, new, tokens=tokens)
+    assert (found.side("-"), found.side("+")) == (old, new)
+
+
+@given(SMALL)
+def test_marked_words_are_what_changed(text: str) -> None:
+    """What is not marked in a changed line stands on both sides, in the same order."""
+    found = diff(f"x {text}", f"y {text}")
+    kept = [
+        "".join(part.text for line in found.lines if line.sign in (" ", sign) for part in line.parts if not part.changed) for sign in "-+"
+    ]
+    assert kept[0] == kept[1]
+
+
+def marked(found: Diff) -> list[str]:
+    """Each line with its marks."""
+
+    def of(line: Line) -> str:
+        return line.sign + "".join(f"[{part.text}]" if part.changed else part.text for part in line.parts)
+
+    return [of(line) for line in found.lines]
+
+
+def test_a_changed_word_is_marked_in_its_line() -> None:
+    old, new = '{\n  "to": "ceo@example.com",\n  "n": 1\n}', '{\n  "to": "outbox@example.org",\n  "n": 1\n}'
+    assert marked(diff(old, new)) == [
+        " {",
+        '-  "to": "[ceo]@example.[com]",',
+        '+  "to": "[outbox]@example.[org]",',
+        '   "n": 1',
+        " }",
+    ]
+
+
+def test_lines_are_found_again_behind_a_new_one() -> None:
+    assert marked(diff("a\nb\nc", "a\nx\nb\nc")) == [" a", "+[x]", " b", " c"]
+    assert marked(diff("a\nb\nc", "b\nc")) == ["-[a]", " b", " c"]
+
+
+HOSTILE = {
+    "nothing in common": ("a b " * 20_000, "c d " * 20_000),
+    "one line": ("x" * 1_000_000, "x" * 500_000 + "y" + "x" * 500_000),
+    "alternating": ("ab" * 200_000, "ba" * 200_000),
+    "lines without a pair": ("\n".join(map(str, range(30_000))), "\n".join(map(str, range(30_000, 0, -1)))),
+    "blanks": (" " * 1_000_000, " " * 999_999 + "\n"),
+    "words": ("w " * 9_000, "v " * 9_000),
+    "one large line to many": ("z" * 2_000_000, "z\n" * 100_000),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts_take_bounded_time(name: str) -> None:
+    old, new = HOSTILE[name]
+    began = time.process_time()
+    found = diff(old, new)
+    assert time.process_time() - began < 1
+    assert (found.side("-"), found.side("+")) == (old, new)
+
+
+def test_it_says_when_it_gave_up() -> None:
+    assert diff("a b c d e f", "u v w x y z").aligned
+    assert not diff("a b c d e f", "u v w x y z", tokens=5).aligned
+    clock = iter(range(10_000))
+    assert not diff("a " * 400, "b " * 400, now=lambda: float(next(clock)), seconds=1).aligned
