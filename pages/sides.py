@@ -1,0 +1,321 @@
+"""Both sides of a call by content block: what upstream said, decoded from chunks, and what the client got, decoded from releases.
+
+The record holds bytes; the codecs of `protocol` say what they mean. What cannot be decoded is told as such, never guessed. Must not know:
+the database, templates.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from protocol.codecs import decode_whole
+from protocol.dialect import Decoder, Dialect
+from protocol.dialects import DIALECTS
+from protocol.errors import RemoteProtocolError
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    RawDelta,
+    SignatureDelta,
+    TextDelta,
+    UpstreamFailed,
+)
+from protocol.json_strict import dumps
+from protocol.sse import EventSplitter
+
+MOST_EVENT = 64 * 2**20
+_LEAST_FOUND = 12
+"""Characters that a text must have to be looked for in the middle of what the client got."""
+
+
+@dataclass(slots=True)
+class Said:
+    """One content block as one side has it. `number` is the block's in the record."""
+
+    number: int
+    kind: str = ""
+    name: str = ""
+    id: str = ""
+    pieces: list[str] = field(default_factory=list)
+    sealed: int = 0
+    """Bytes of it that the provider encrypted or signed, which nobody here can read."""
+    body: Mapping[str, object] | None = None
+    chunks: int = 0
+
+    @property
+    def text(self) -> str:
+        """Its text, or the arguments of a tool call."""
+        if len(self.pieces) > 1:
+            self.pieces = ["".join(self.pieces)]
+        return self.pieces[0] if self.pieces else ""
+
+    @property
+    def is_call(self) -> bool:
+        """Is it a tool call?"""
+        return self.kind in (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
+
+
+class Listener:
+    """Takes the raw bytes of one side in order. The first of `dialects` that understands them is taken.
+
+    `blocks` holds what was said, `failed` the error that stands at the end, `unknown` what no decoder models.
+    """
+
+    def __init__(self, dialects: Sequence[Dialect], *, keep_text: bool = True) -> None:
+        self._dialects, self._keep = tuple(dialects), keep_text
+        self._decoder: Decoder | None = None
+        self._offset = self._next = 0
+        self._is_placed = False
+        self.blocks: dict[int, Said] = {}
+        self.failed = self.problem = self.dialect = ""
+        self.unknown: list[str] = []
+        self.last: list[tuple[int, str]] = []
+        """What the last piece added: block and text."""
+
+    def take(self, raw: bytes, block: int = -1) -> None:
+        """Take one event or one whole answer; `block` is the one that the record names for it. Never raises on what it is given."""
+        self.last = []
+        if not raw.strip():
+            return
+        if raw.lstrip()[:1] == b"{":
+            self._whole(raw)
+            return
+        for event in self._events(raw):
+            self._event(event, block)
+
+    def restart(self) -> None:
+        """What comes now is another answer: its blocks are numbered behind those that were."""
+        self._decoder, self._offset, self._is_placed = None, self._next, False
+
+    def finish(self) -> None:
+        """There is nothing more."""
+        if self._decoder is not None:
+            try:
+                for event in self._decoder.finish():
+                    if not isinstance(event, UpstreamFailed):
+                        self._event(event, -1)
+            except RemoteProtocolError as error:
+                self.problem = self.problem or str(error)
+        self._decoder = None
+
+    def _events(self, raw: bytes) -> list[Event]:
+        if self._decoder is not None:
+            try:
+                return self._decoder.feed(raw)
+            except RemoteProtocolError as error:
+                self.problem = self.problem or str(error)
+                return []
+        for dialect in self._dialects:
+            decoder = dialect.decoder()
+            try:
+                events = decoder.feed(raw)
+            except RemoteProtocolError:
+                continue
+            if any(isinstance(event, MessageStart | UpstreamFailed) for event in events):
+                self._decoder, self.dialect = decoder, dialect.name
+                self._dialects = (dialect, *(one for one in self._dialects if one is not dialect))
+                return events
+        return []
+
+    def _whole(self, raw: bytes) -> None:
+        for dialect in self._dialects:
+            try:
+                events = decode_whole(dialect.name, raw)
+            except (RemoteProtocolError, RecursionError):
+                continue
+            if any(isinstance(event, MessageStart) for event in events):
+                self.dialect = dialect.name
+                for event in events:
+                    self._event(event, -1)
+                return
+        self.problem = self.problem or "it is no answer of a dialect that is known"
+
+    def _event(self, event: Event, block: int) -> None:
+        match event:
+            case BlockStart():
+                if not self._is_placed and block >= event.index:
+                    # an answer that goes on with a turn: its first block says where it stands in the whole
+                    self._offset = block - event.index
+                self._is_placed = True
+                said = self._said(event.index)
+                said.kind, said.name, said.id, said.body = event.kind.value, event.name, event.id, event.body
+                if event.kind is BlockKind.OTHER and event.body:
+                    self._carried(said, event.body)
+            case TextDelta() | ArgumentsDelta():
+                said = self._said(event.index)
+                said.chunks += 1
+                self.last.append((said.number, event.text))
+                if self._keep:
+                    said.pieces.append(event.text)
+            case SignatureDelta():
+                self._said(event.index).sealed += len(event.signature)
+            case AttachmentDelta() if event.field == "reasoning_details":
+                self._said(event.index).sealed += _encrypted(event.value)
+            case MessageStop():
+                # a decoder ends with its message; what was kept for its end is out by now
+                if event.explanation:
+                    self.unknown.append("explanation of the refusal")
+                self.restart()
+            case UpstreamFailed():
+                self.failed = event.message or event.kind
+            case Opaque():
+                self.unknown.append(event.what)
+            case RawDelta():
+                self.unknown.append(event.what)
+            case _:
+                pass
+
+    def _carried(self, said: Said, body: Mapping[str, object]) -> None:
+        """A block that came whole: what is encrypted is counted, all else is its JSON."""
+        hidden = body.get("data") if "thinking" in said.name else None
+        if isinstance(hidden, str):
+            said.kind, said.sealed = BlockKind.THINKING.value, len(hidden)
+        elif self._keep:
+            said.pieces.append(dumps(body).decode(errors="surrogatepass"))
+
+    def _said(self, index: int) -> Said:
+        number = index + self._offset
+        self._next = max(self._next, number + 1)
+        if number not in self.blocks:
+            self.blocks[number] = Said(number)
+        return self.blocks[number]
+
+
+def _encrypted(value: object) -> int:
+    """Characters of reasoning that came encrypted."""
+    found = 0
+    for one in value if isinstance(value, list) else ():
+        data = one.get("data") if isinstance(one, dict) else None
+        found += len(data) if isinstance(data, str) else 0
+    return found
+
+
+def in_order(name: str | None) -> tuple[Dialect, ...]:
+    """Return all dialects, the one of that name first."""
+    return tuple(sorted(DIALECTS.values(), key=lambda dialect: dialect.name != name))
+
+
+def read_client(pieces: Iterable[bytes], dialect: str | None, *, streams: bool) -> Listener:
+    """Return what a client read out of the bytes that it got."""
+    listener = Listener(in_order(dialect))
+    if not streams:
+        listener.take(b"".join(pieces))
+        return listener
+    splitter = EventSplitter(MOST_EVENT)
+    for piece in pieces:
+        for event in splitter.feed(piece):
+            listener.take(event)
+    for event in splitter.finish():
+        listener.take(event)
+    listener.finish()
+    return listener
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the record says of a block that upstream sent. `released`: the arguments that went out; `passed`: it went out as it came."""
+
+    number: int
+    is_call: bool
+    text: str
+    passed: bool = False
+    released: str | None = None
+
+
+@dataclass(slots=True)
+class Got:
+    """What the client got for a block. `shared`: it stands for these blocks together, because nothing in the bytes parts them."""
+
+    text: str = ""
+    shared: tuple[int, ...] = ()
+
+
+def align(blocks: Sequence[Decided], client: Sequence[Said]) -> tuple[dict[int, Got], str]:
+    """Return what the client got for each block, and the text that it got for none of them.
+
+    A client's text joins what several blocks left. Blocks that went out as they came are found again; what lies between them is what the
+    client got for the others.
+    """
+    found: dict[int, Got] = {}
+    rest = _Rest(client)
+    waiting: list[int] = []
+    loose: list[str] = []
+
+    def settle(text: str) -> None:
+        if not waiting:
+            loose.append(text)
+        elif text:
+            shared = tuple(waiting) if len(waiting) > 1 else ()
+            for number in waiting:
+                found[number] = Got(text, shared)
+        waiting.clear()
+
+    for block in blocks:
+        if block.is_call and block.released is not None:
+            before = rest.to_call()
+            if before is None:
+                waiting.append(block.number)
+                continue
+            settle(before[0])
+            found[block.number] = Got(before[1])
+        elif block.passed and not block.is_call and block.text:
+            text_before = rest.to_text(block.text, may_skip=bool(waiting))
+            if text_before is None:
+                waiting.append(block.number)
+                continue
+            settle(text_before)
+            found[block.number] = Got(block.text)
+        else:
+            waiting.append(block.number)
+    settle(rest.all())
+    return found, "".join(loose)
+
+
+class _Rest:
+    """What of the client's side is not given to a block yet."""
+
+    def __init__(self, client: Sequence[Said]) -> None:
+        self._items = [(said.is_call, said.text) for said in client]
+        self._at = self._from = 0
+
+    def to_call(self) -> tuple[str, str] | None:
+        """Go behind the next tool call; returns the text before it, and its arguments."""
+        for at in range(self._at, len(self._items)):
+            is_call, text = self._items[at]
+            if is_call:
+                before = self._texts(at)
+                self._at, self._from = at + 1, 0
+                return before, text
+        return None
+
+    def to_text(self, text: str, *, may_skip: bool) -> str | None:
+        """Go behind a text; returns what stands before it."""
+        for at in range(self._at, len(self._items)):
+            is_call, own = self._items[at]
+            if is_call:
+                return None
+            start = self._from if at == self._at else 0
+            place = own.find(text, start) if may_skip and len(text) >= _LEAST_FOUND else start if own.startswith(text, start) else -1
+            if place >= 0:
+                before = self._texts(at) + own[start:place]
+                self._at, self._from = at, place + len(text)
+                return before
+            if not may_skip and start < len(own):
+                return None
+        return None
+
+    def all(self) -> str:
+        """Return all that is left."""
+        return self._texts(len(self._items))
+
+    def _texts(self, until: int) -> str:
+        """What lies before an item, without what was given away."""
+        texts = [text for _, text in self._items[self._at : until]]
+        if texts:
+            texts[0] = texts[0][self._from :]
+        return "".join(texts)
