@@ -1,0 +1,176 @@
+"""The one way for text into a page. Nothing else makes Markup: a test looks for it.
+
+HTML escaping alone lets U+202E turn a line round and a zero width space hide in a command. So what a reader would not see, or see elsewhere
+than it stands, is spelled out: `\\u202e` in a span that says its name. What is shown is never what is copied: copies are exact.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+_CLASSES = {"": "", "key": "tk", "string": "ts", "number": "tn", "word": "tw"}
+"""What a coloured piece may be, and its class in the style sheet."""
+_PLAIN = bytes({*range(0x20, 0x7F), 0x09, 0x0A})
+"""ASCII that is shown as it is. Newline and tab are for `<pre>`; elsewhere they are a blank."""
+_SPELLED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u1680\u17b4\u17b5\u2000-\u200a\u202f\u205f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Letters, marks and blanks that show nothing, or a blank that is none."""
+_PICTURE = re.compile("[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9]")
+"""U+FE0F behind one of these only asks for colours."""
+_MARKS = 4
+"""So many combining marks on one letter are shown; languages need three."""
+_ESCAPES = {"\r": "\\r", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\t": "\\t"}
+_NAMES = {"\x00": "NULL", "\x07": "BELL", "\r": "CARRIAGE RETURN", "\x1b": "ESCAPE", "\x7f": "DELETE", "\n": "NEWLINE", "\t": "TAB"}
+_BYTE = range(0xDC80, 0xDD00)
+"""How `surrogateescape` holds a byte that is no UTF-8."""
+_NAMED = 4
+"""So many names stand in a title; a run may be long."""
+
+
+class Piece(NamedTuple):
+    """A piece of text with what it is: one of `key`, `string`, `number`, `word`, or nothing."""
+
+    kind: str
+    text: str
+
+
+def text_of(value: object) -> str:
+    """Return a value as text: bytes as UTF-8, with those that are none kept apart; None is nothing."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case bytes():
+            return value.decode(errors="surrogateescape")
+        case _:
+            return str(value)
+
+
+def seen(value: object, *, line: bool = False) -> Markup:
+    """Return text as a page shows it: escaped, and what nobody would see spelled out. `line`: newlines and tabs too."""
+    if isinstance(value, Markup):
+        return value
+    text = text_of(value)
+    escaped = str(escape(text))
+    if line and ("\n" in text or "\t" in text):
+        escaped = _IN_LINE.sub(_blank, escaped)
+    unseen = None if is_plain(text) else _unseen(escaped)
+    return Markup(unseen.sub(_span, escaped) if unseen else escaped)
+
+
+def spelled(value: object) -> str:
+    """Return the same as text alone, for titles, labels and plain text: no element stands round what is spelled out."""
+    text = text_of(value)
+    unseen = None if is_plain(text) else _unseen(text)
+    return unseen.sub(_text, text) if unseen else text
+
+
+def exact(value: object) -> Markup:
+    """Return text escaped and otherwise as it is, for attributes that are sent or copied and never shown."""
+    return escape(text_of(value).encode(errors="replace").decode())
+
+
+def coloured(pieces: Iterable[Piece]) -> Markup:
+    """Return pieces of text one after the other, each in the colour of what it is."""
+    return Markup("").join(
+        Markup('<span class="{}">{}</span>').format(_CLASSES[kind], seen(text)) if _CLASSES[kind] else seen(text) for kind, text in pieces
+    )
+
+
+def moment(at: str, day: str, clock: str) -> Markup:
+    """Return a time as an element; the day may be left out."""
+    before = Markup('<span class="day">{}</span> ').format(day) if day else Markup("")
+    return Markup('<time datetime="{}" title="{}">{}{}</time>').format(at, at, before, clock)
+
+
+def beginning(text: str, length: int, whole: str) -> Markup:
+    """Return the first characters of a text on one line, and how long all of it is where that is more."""
+    if len(text) <= length:
+        return seen(text, line=True)
+    return seen(text[:length], line=True) + Markup('<span class="cut">… {}, first {} characters</span>').format(whole, length)
+
+
+def is_plain(text: str) -> bool:
+    """Is it of printable ASCII alone, with newlines and tabs? Fast: this is asked of megabytes, most of which are."""
+    return text.isascii() and not text.encode().translate(None, _PLAIN)
+
+
+_IN_LINE = re.compile(r"[\n\t]+")
+
+
+def _blank(found: re.Match[str]) -> str:
+    return f'<span class="c" title="{_titles(found[0])}">{"".join(_ESCAPES[one] for one in found[0][:_NAMED])}</span>'
+
+
+def _span(found: re.Match[str]) -> str:
+    """Spans round what is spelled out of a run: one for many of them, so that they cost few nodes."""
+    return "".join(
+        f'<span class="c" title="{_titles(part[: _NAMED + 1])}">{_word(part)}</span>' if hides else part for hides, part in _parts(found)
+    )
+
+
+def _text(found: re.Match[str]) -> str:
+    return "".join(_word(part) if hides else part for hides, part in _parts(found))
+
+
+def _word(part: str) -> str:
+    return "".join(map(_spell, part))
+
+
+def _parts(found: re.Match[str]) -> Iterator[tuple[bool, str]]:
+    """A run in parts that are spelled out, or not: a few combining marks, and the sign that asks for a picture in colours, are not."""
+    run, start = found[0], found.start()
+    before = found.string[start - 1] if start else ""
+    marks = 0
+    begun, hides = 0, False
+    for at, one in enumerate(run):
+        is_mark = _is_mark(one)
+        marks = marks + 1 if is_mark else 0
+        now = marks > _MARKS if is_mark else one != "\ufe0f" or not _PICTURE.match(before)
+        if now != hides and at:
+            yield hides, run[begun:at]
+            begun = at
+        hides, before = now, one
+    yield hides, run[begun:]
+
+
+@lru_cache(1000)
+def _titles(run: str) -> str:
+    names = [_name(one) for one in dict.fromkeys(run[:_NAMED])]
+    return str(escape(", ".join(names) + (" and more" if len(run) > _NAMED else "")))
+
+
+def _name(one: str) -> str:
+    if (code := ord(one)) in _BYTE:
+        return f"byte {code - 0xDC00:02x}, no UTF-8"
+    unnamed = {"Cs": "half a surrogate pair", "Co": "private use", "Cn": "not assigned"}.get(unicodedata.category(one), "control character")
+    return f"U+{code:04X} {_NAMES.get(one) or unicodedata.name(one, unnamed)}"
+
+
+def _spell(one: str) -> str:
+    code = ord(one)
+    if code in _BYTE:
+        return f"\\x{code - 0xDC00:02x}"
+    return _ESCAPES.get(one) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+
+
+@lru_cache(4096)
+def _is_unseen(one: str) -> bool:
+    """May this character have to be spelled out? Combining marks may."""
+    return one not in "\n\t" and (unicodedata.category(one) in _SPELLED or bool(_UNSEEN.match(one)))
+
+
+@lru_cache(4096)
+def _is_mark(one: str) -> bool:
+    return unicodedata.category(one) in ("Mn", "Me") and not _UNSEEN.match(one)
+
+
+def _unseen(text: str) -> re.Pattern[str] | None:
+    """Runs of what may have to be spelled out in this text, None where there is nothing. Each character is looked up once."""
+    found = [one for one in set(text) if _is_unseen(one) or _is_mark(one)]
+    return re.compile(f"[{re.escape(''.join(found))}]+") if found else None

@@ -1,0 +1,140 @@
+/* The script of all pages. Reading works without it. It inserts text nodes alone and never parses HTML (Trusted Types would refuse).
+   What it knows in a page:
+   html[data-zone]      the zone asked for by ?tz=; <time datetime> is shown in the zone chosen
+   data-zone-switch, data-theme-switch, data-keys-switch, data-help    buttons of the head and the help
+   data-copy="text", data-copy-from="/debug/…/raw"                     a button that copies the stored whole
+   data-row             a row that j and k go to; Enter opens its a[data-open], or its first link
+   data-go="c"          a link for `g c`; data-go="wire", "diff": for `w`, `d`; rel=prev, rel=next: for [ and ]
+   id="b3", "c398"      a place: `y` copies the link with ?at=b3
+   Others may call sluice.times(root) for new <time>, and sluice.say(text). */
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const kept = {
+    get(name) { try { return localStorage.getItem("sluice." + name); } catch { return null; } },
+    set(name, value) { try { localStorage.setItem("sluice." + name, value); } catch { /* private window: for this page alone */ } },
+  };
+  root.classList.add("js");
+  const setTheme = (theme) => { if (theme) root.dataset.theme = theme; };
+  setTheme(kept.get("theme"));
+  const isDark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+  // Times: UTC with Z, or the browser's with its offset; the title has both.
+  let zone = root.dataset.zone === "local" ? "local" : kept.get("zone") || "utc";
+  const two = (n) => String(n).padStart(2, "0");
+  function parts(at) {
+    const off = -at.getTimezoneOffset(), sign = off < 0 ? "-" : "+", a = Math.abs(off);
+    return [`${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`,
+      `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")} ${sign}${two(Math.floor(a / 60))}:${two(a % 60)}`];
+  }
+  function times(within) {
+    for (const one of within.querySelectorAll("time[datetime]")) {
+      const at = new Date(one.dateTime);
+      if (isNaN(at)) continue;
+      const utc = at.toISOString(), local = parts(at), day = one.querySelector(".day");
+      one.title = `${utc}\n${local.join(" ")}`;
+      const [date, clock] = zone === "local" ? local : [utc.slice(0, 10), utc.slice(11)];
+      if (day) { day.textContent = date; one.lastChild.data = " " + clock; } else one.textContent = clock;
+    }
+  }
+
+  let saying;
+  function say(text) {
+    const toast = document.querySelector(".toast");
+    if (!toast) return;
+    toast.textContent = text;
+    clearTimeout(saying);
+    saying = setTimeout(() => { toast.textContent = ""; }, 2500);
+  }
+  async function copy(text) {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = document.createElement("textarea"); // plain http off loopback has no clipboard
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    if (!done) throw new Error("no clipboard");
+  }
+  async function copyOf(button) {
+    try {
+      let text = button.dataset.copy;
+      if (button.dataset.copyFrom) {
+        const answer = await fetch(button.dataset.copyFrom, { credentials: "same-origin" });
+        if (!answer.ok) throw new Error(String(answer.status));
+        text = await answer.text();
+      }
+      await copy(text);
+      say(`Copied ${text.length.toLocaleString("en")} characters`);
+    } catch (error) { say(`Not copied: ${error.message}`); }
+  }
+  function linkHere() {
+    const to = new URL(location.href), row = document.querySelector(".at[id]");
+    const at = row ? row.id : to.hash.slice(1);
+    for (const name of ["at", "again", "from"]) to.searchParams.delete(name);
+    to.hash = "";
+    if (at && at !== "main") to.searchParams.set("at", at);
+    return to.href;
+  }
+
+  // Rows
+  const rows = () => [...document.querySelectorAll("[data-row]")].filter((row) => row.offsetParent !== null);
+  function step(by) {
+    const all = rows(), now = all.findIndex((row) => row.classList.contains("at"));
+    if (!all.length) return;
+    const next = all[now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(now + by, 0), all.length - 1)];
+    if (now >= 0) all[now].classList.remove("at");
+    next.classList.add("at");
+    next.scrollIntoView({ block: "nearest" });
+    (next.querySelector("a[data-open]") || next.querySelector("a"))?.focus({ preventScroll: true });
+  }
+
+  const click = (selector) => { const found = document.querySelector(selector); if (found) found.click(); return Boolean(found); };
+  const help = () => { const dialog = document.getElementById("help"); if (dialog && !dialog.open) dialog.showModal(); return Boolean(dialog); };
+  let going = 0;
+  const KEYS = {
+    "/": () => { const box = document.getElementById("find"); box?.focus(); box?.select(); return Boolean(box); },
+    j: () => { step(1); return true; }, k: () => { step(-1); return true; },
+    "[": () => click("a[rel=prev]"), "]": () => click("a[rel=next]"),
+    d: () => click('a[data-go="diff"]'), w: () => click('a[data-go="wire"]'),
+    y: () => { copy(linkHere()).then(() => say("Link copied"), () => say("Not copied")); return true; },
+    "?": help,
+  };
+  function key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || kept.get("keys") === "off") return;
+    if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    if (event.key === "Enter") { // on a focused link or button the browser acts itself
+      const row = event.target === document.body && document.querySelector(".at[data-row]");
+      if (row) (row.querySelector("a[data-open]") || row.querySelector("a"))?.click();
+      return;
+    }
+    const second = Date.now() - going < 1500;
+    going = event.key === "g" && !second ? Date.now() : 0;
+    const done = second ? /^[a-z]$/.test(event.key) && click(`a[data-go="${event.key}"]`) : KEYS[event.key]?.();
+    if (done) event.preventDefault();
+  }
+
+  function labels() {
+    for (const button of document.querySelectorAll("[data-zone-switch]")) button.textContent = zone === "local" ? "Local" : "UTC";
+    for (const box of document.querySelectorAll("[data-keys-switch]")) box.checked = kept.get("keys") !== "off";
+  }
+  function pressed(event) {
+    for (const menu of document.querySelectorAll(".menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+    const on = event.target.closest("button, input");
+    if (!on) return;
+    if ("copy" in on.dataset || "copyFrom" in on.dataset) copyOf(on);
+    else if ("themeSwitch" in on.dataset) { setTheme(isDark() ? "light" : "dark"); kept.set("theme", root.dataset.theme); }
+    else if ("zoneSwitch" in on.dataset) { zone = zone === "local" ? "utc" : "local"; kept.set("zone", zone); times(document); labels(); }
+    else if ("keysSwitch" in on.dataset) kept.set("keys", on.checked ? "on" : "off");
+    else if ("help" in on.dataset) help();
+  }
+  document.addEventListener("click", pressed);
+  document.addEventListener("keydown", key);
+  document.addEventListener("submit", (event) => { // addresses without empty filters
+    if (event.target.method !== "get") return;
+    for (const field of event.target.querySelectorAll("input, select")) if (!field.value) field.disabled = true;
+    setTimeout(() => { for (const field of event.target.querySelectorAll(":disabled")) field.disabled = false; });
+  });
+  document.addEventListener("DOMContentLoaded", () => { times(document); labels(); });
+  window.sluice = { times, say };
+})();
