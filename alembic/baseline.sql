@@ -1,4 +1,4 @@
--- Migrations: 9936c9e80e4c8f81d8fb6cc17e2394c427c106436f9cf10807e12172a4a4637e
+-- Migrations: 7dfbe9694206e1fe3c54754d3e786350ab0418451eeb55288467bd6918152756
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -146,6 +146,23 @@ BEGIN
     RETURN made;
 END
 $_$;
+
+
+
+CREATE FUNCTION public.sluice_judged(low uuid, high uuid) RETURNS TABLE(policy text, revision text, figure text, threshold double precision, class integer, n bigint)
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+SELECT coalesce(c.policy, ''), coalesce(c.policy_revision, ''), f.figure, f.threshold, f.class, count(*)
+FROM (SELECT * FROM public.judgements a WHERE a.call_id >= low AND a.call_id < high) j
+LEFT JOIN (SELECT * FROM public.calls a WHERE a.call_id >= low AND a.call_id < high) c ON c.call_id = j.call_id
+CROSS JOIN LATERAL (VALUES
+    ('ms', NULL::double precision, CASE WHEN j.error = '' THEN
+        least(floor(ln(greatest(j.latency_ms, 1)) / ln(1.25)), 59)::integer END),
+    ('probability', j.threshold, CASE WHEN j.probability IS NOT NULL THEN least(floor(greatest(j.probability, 0) * 10), 9)::integer END)
+) f (figure, threshold, class)
+WHERE f.class IS NOT NULL
+GROUP BY 1, 2, 3, 4, 5
+$$;
 
 
 
@@ -331,6 +348,72 @@ BEGIN
     UPDATE public.audits a SET state = 'reviewed' WHERE a.call_id = given AND a.block = its_block AND a.state <> 'reviewed';
     RETURN 'added';
 END
+$$;
+
+
+
+CREATE FUNCTION public.sluice_roll_up(given timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $$
+DECLARE
+    from_ms bigint := floor(extract(epoch FROM given) / 3600)::bigint * 3600000;
+    its_hour timestamptz := to_timestamp(from_ms / 1000);
+    low uuid := (lpad(to_hex(from_ms), 12, '0') || repeat('0', 20))::uuid;
+    high uuid := (lpad(to_hex(from_ms + 3600000), 12, '0') || repeat('0', 20))::uuid;
+    made bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(7310581207);
+    DELETE FROM public.usage_hours u WHERE u.hour = its_hour OR u.hour < now() - interval '400 days';
+    DELETE FROM public.judge_hours u WHERE u.hour = its_hour OR u.hour < now() - interval '400 days';
+    INSERT INTO public.usage_hours SELECT its_hour, row_number() OVER (), u.* FROM public.sluice_usage(low, high) u;
+    GET DIAGNOSTICS made = ROW_COUNT;
+    INSERT INTO public.judge_hours SELECT its_hour, row_number() OVER (), u.* FROM public.sluice_judged(low, high) u;
+    RETURN made;
+END
+$$;
+
+
+
+CREATE FUNCTION public.sluice_usage(low uuid, high uuid) RETURNS TABLE(key text, model text, policy text, revision text, calls bigint, failed bigint, tool_calls bigint, refused bigint, replaced bigint, blocks_refused bigint, blocks_replaced bigint, faults bigint, input_tokens bigint, output_tokens bigint, cached_tokens bigint, judge_n bigint, judge_failed bigint, judge_late bigint, judge_over bigint, judge_ms_sum bigint)
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+SELECT coalesce(c.key, ''), coalesce(c.model, ''), coalesce(c.policy, ''), coalesce(c.policy_revision, ''),
+    count(*), count(*) FILTER (WHERE e.state = 'FAILED'),
+    coalesce(sum(t.tool_calls), 0)::bigint, coalesce(sum(t.refused), 0)::bigint, coalesce(sum(t.replaced), 0)::bigint,
+    coalesce(sum(t.blocks_refused), 0)::bigint, coalesce(sum(t.blocks_replaced), 0)::bigint, coalesce(sum(t.faults), 0)::bigint,
+    coalesce(sum(e.input_tokens), 0)::bigint, coalesce(sum(e.output_tokens), 0)::bigint, coalesce(sum(e.cache_read_tokens), 0)::bigint,
+    coalesce(sum(j.n), 0)::bigint, coalesce(sum(j.failed), 0)::bigint, coalesce(sum(j.late), 0)::bigint, coalesce(sum(j.over), 0)::bigint,
+    coalesce(sum(j.ms), 0)::bigint
+FROM (SELECT a.call_id, a.key, a.model, a.policy, a.policy_revision FROM public.calls a WHERE a.call_id >= low AND a.call_id < high) c
+FULL JOIN (
+    SELECT a.call_id, a.state, a.input_tokens, a.output_tokens, a.cache_read_tokens
+    FROM public.ends a WHERE a.call_id >= low AND a.call_id < high
+) e ON e.call_id = c.call_id
+LEFT JOIN (
+    SELECT v.call_id, count(*) FILTER (WHERE v.is_tool) AS tool_calls,
+        count(*) FILTER (WHERE v.is_tool AND v.verdict NOT IN ('allow', 'replace')) AS refused,
+        count(*) FILTER (WHERE v.is_tool AND v.verdict = 'replace') AS replaced,
+        count(*) FILTER (WHERE NOT v.is_tool AND v.verdict NOT IN ('allow', 'replace')) AS blocks_refused,
+        count(*) FILTER (WHERE NOT v.is_tool AND v.verdict = 'replace') AS blocks_replaced,
+        count(*) FILTER (WHERE v.reason = 'fault') AS faults
+    FROM (
+        SELECT coalesce(o.call_id, b.call_id) AS call_id, o.call_id IS NOT NULL AS is_tool, coalesce(b.verdict, o.verdict) AS verdict,
+            coalesce(b.reason, o.reason) AS reason
+        FROM (
+            SELECT a.call_id, a.block, a.verdict, a.reason FROM public.tool_calls a WHERE a.call_id >= low AND a.call_id < high
+        ) o FULL JOIN (
+            SELECT a.call_id, a.block, a.verdict, a.reason FROM public.blocks a WHERE a.call_id >= low AND a.call_id < high
+        ) b ON b.call_id = o.call_id AND b.block = o.block
+    ) v GROUP BY v.call_id
+) t ON t.call_id = coalesce(c.call_id, e.call_id)
+LEFT JOIN (
+    SELECT a.call_id, count(*) AS n, count(*) FILTER (WHERE a.error <> '') AS failed, count(*) FILTER (WHERE a.error = 'deadline') AS late,
+        count(*) FILTER (WHERE a.probability >= a.threshold) AS over, sum(a.latency_ms) AS ms
+    FROM public.judgements a WHERE a.call_id >= low AND a.call_id < high GROUP BY a.call_id
+) j ON j.call_id = coalesce(c.call_id, e.call_id)
+GROUP BY 1, 2, 3, 4
 $$;
 
 
@@ -631,6 +714,20 @@ CREATE TABLE public.identity (
 
 
 
+CREATE TABLE public.judge_hours (
+    hour timestamp with time zone NOT NULL,
+    place integer NOT NULL,
+    policy text NOT NULL,
+    revision text NOT NULL,
+    figure text NOT NULL,
+    threshold double precision,
+    class integer NOT NULL,
+    n bigint NOT NULL,
+    CONSTRAINT judge_hours_figure_check CHECK ((figure = ANY (ARRAY['ms'::text, 'probability'::text])))
+);
+
+
+
 CREATE TABLE public.judgements (
     call_id uuid NOT NULL,
     block integer NOT NULL,
@@ -804,6 +901,33 @@ CREATE VIEW public.tool_call_log AS
           WHERE ((g.call_id = t.call_id) AND (g.block = t.block))
           ORDER BY g.step DESC
          LIMIT 1) j ON (true));
+
+
+
+CREATE TABLE public.usage_hours (
+    hour timestamp with time zone NOT NULL,
+    place integer NOT NULL,
+    key text NOT NULL,
+    model text NOT NULL,
+    policy text NOT NULL,
+    revision text NOT NULL,
+    calls bigint NOT NULL,
+    failed bigint NOT NULL,
+    tool_calls bigint NOT NULL,
+    refused bigint NOT NULL,
+    replaced bigint NOT NULL,
+    blocks_refused bigint NOT NULL,
+    blocks_replaced bigint NOT NULL,
+    faults bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cached_tokens bigint NOT NULL,
+    judge_n bigint NOT NULL,
+    judge_failed bigint NOT NULL,
+    judge_late bigint NOT NULL,
+    judge_over bigint NOT NULL,
+    judge_ms_sum bigint NOT NULL
+);
 
 
 
@@ -1160,6 +1284,11 @@ ALTER TABLE ONLY public.identity
 
 
 
+ALTER TABLE ONLY public.judge_hours
+    ADD CONSTRAINT judge_hours_pkey PRIMARY KEY (hour, place);
+
+
+
 ALTER TABLE ONLY public.judgements
     ADD CONSTRAINT judgements_pkey PRIMARY KEY (call_id, block, step);
 
@@ -1202,6 +1331,11 @@ ALTER TABLE ONLY public.tool_calls
 
 ALTER TABLE ONLY public.tool_releases
     ADD CONSTRAINT tool_releases_pkey PRIMARY KEY (call_id, block);
+
+
+
+ALTER TABLE ONLY public.usage_hours
+    ADD CONSTRAINT usage_hours_pkey PRIMARY KEY (hour, place);
 
 
 
@@ -1336,6 +1470,10 @@ CREATE INDEX events_incomplete_idx ON ONLY public.events USING btree (call_id) W
 
 
 
+CREATE INDEX judge_hours_policy_idx ON public.judge_hours USING btree (policy, hour);
+
+
+
 CREATE INDEX judgements_policy_idx ON ONLY public.judgements USING btree (policy, call_id);
 
 
@@ -1373,6 +1511,14 @@ CREATE INDEX tool_calls_tool_call_id_idx ON ONLY public.tool_calls USING btree (
 
 
 CREATE INDEX tool_calls_verdict_idx ON ONLY public.tool_calls USING btree (verdict, call_id);
+
+
+
+CREATE INDEX usage_hours_key_idx ON public.usage_hours USING btree (key, hour);
+
+
+
+CREATE INDEX usage_hours_policy_idx ON public.usage_hours USING btree (policy, hour);
 
 
 
@@ -1608,6 +1754,11 @@ GRANT ALL ON FUNCTION public.sluice_review(given uuid, its_block integer, by_id 
 
 
 
+REVOKE ALL ON FUNCTION public.sluice_roll_up(given timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_roll_up(given timestamp with time zone) TO sluice_writer;
+
+
+
 GRANT SELECT ON TABLE public.alembic_version TO sluice_writer;
 GRANT SELECT ON TABLE public.alembic_version TO sluice_reader;
 
@@ -1692,6 +1843,11 @@ GRANT SELECT ON TABLE public.identity TO sluice_reader;
 
 
 
+GRANT SELECT ON TABLE public.judge_hours TO sluice_writer;
+GRANT SELECT ON TABLE public.judge_hours TO sluice_reader;
+
+
+
 GRANT SELECT,INSERT ON TABLE public.judgements TO sluice_writer;
 GRANT SELECT ON TABLE public.judgements TO sluice_reader;
 
@@ -1735,5 +1891,10 @@ GRANT SELECT ON TABLE public.tool_releases TO sluice_reader;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
+
+
+GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
+GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
+
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0017');
+INSERT INTO public.alembic_version (version_num) VALUES ('0018');

@@ -258,6 +258,52 @@ class AuditReview(Base):
     note: Mapped[str]
 
 
+class UsageHour(Base):
+    """What the calls that began in an hour came to, by key, model, policy and revision. `sluice_roll_up` alone writes here."""
+
+    __tablename__ = "usage_hours"
+    __table_args__ = (Index("usage_hours_key_idx", "key", "hour"), Index("usage_hours_policy_idx", "policy", "hour"))
+
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    key: Mapped[str]
+    model: Mapped[str]
+    policy: Mapped[str]
+    revision: Mapped[str]
+    calls: Mapped[int] = mapped_column(BigInteger)
+    failed: Mapped[int] = mapped_column(BigInteger)
+    tool_calls: Mapped[int] = mapped_column(BigInteger)
+    refused: Mapped[int] = mapped_column(BigInteger)
+    replaced: Mapped[int] = mapped_column(BigInteger)
+    blocks_refused: Mapped[int] = mapped_column(BigInteger)
+    blocks_replaced: Mapped[int] = mapped_column(BigInteger)
+    faults: Mapped[int] = mapped_column(BigInteger)
+    input_tokens: Mapped[int] = mapped_column(BigInteger)
+    output_tokens: Mapped[int] = mapped_column(BigInteger)
+    cached_tokens: Mapped[int] = mapped_column(BigInteger)
+    judge_n: Mapped[int] = mapped_column(BigInteger)
+    judge_failed: Mapped[int] = mapped_column(BigInteger)
+    judge_late: Mapped[int] = mapped_column(BigInteger)
+    judge_over: Mapped[int] = mapped_column(BigInteger)
+    judge_ms_sum: Mapped[int] = mapped_column(BigInteger)
+
+
+class JudgeHour(Base):
+    """How often judges' answers of an hour fell into a class of latency or, with a threshold, of probability. Likewise."""
+
+    __tablename__ = "judge_hours"
+    __table_args__ = (Index("judge_hours_policy_idx", "policy", "hour"),)
+
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    policy: Mapped[str]
+    revision: Mapped[str]
+    figure: Mapped[str]
+    threshold: Mapped[float | None]
+    class_: Mapped[int] = mapped_column("class")
+    n: Mapped[int] = mapped_column(BigInteger)
+
+
 class DeadLetter(Base):
     """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
 
@@ -297,7 +343,7 @@ class ApiKey(Base, metaclass=_Columns):
     )
 
 
-BESIDE_RECORD = (Audit.__tablename__, AuditReview.__tablename__)
+BESIDE_RECORD = (Audit.__tablename__, AuditReview.__tablename__, UsageHour.__tablename__, JudgeHour.__tablename__)
 """Tables that the functions in the database write, and no login."""
 CALL_TABLES = tuple(
     name for name, table in Base.metadata.tables.items() if "call_id" in table.primary_key.columns and name not in BESIDE_RECORD

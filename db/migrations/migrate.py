@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool
 from db.engine import engine_url
 from db.migrations.auditing import QUEUE, REVIEW
 from db.migrations.place import FIRST_DAYS, IDENTITY, MIGRATION_LOCK, SCRIPTS
+from db.migrations.usage import ROLL_UP
 from db.models import BESIDE_RECORD, Base
 
 WAIT_S = 120
@@ -200,5 +201,5 @@ def _rights(role: str) -> list[str]:
         *rights,
         f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t not in ('redactions', 'identity', *BESIDE_RECORD))} TO {role}",
         f"GRANT EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer), sluice_ensure_partitions(date, integer, text) TO {role}",
-        f"GRANT EXECUTE ON FUNCTION {QUEUE} TO {role}",
+        f"GRANT EXECUTE ON FUNCTION {QUEUE}, {ROLL_UP} TO {role}",
     ]

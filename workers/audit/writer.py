@@ -34,6 +34,7 @@ from workers import process
 from workers.audit.bodies import BATCH_BYTES, LARGE, Bodies
 from workers.audit.ended import EndedCalls
 from workers.audit.orphaned import OrphanedCalls
+from workers.audit.rollups import Rollups
 from workers.audit.sealing import SealLoop
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,7 @@ class AuditWriter:
             "ended calls": partial(self._check_loop, ended),
             "seals": self._seals.run,
             "missing": self._missing_loop,
+            "figures": Rollups(self.settings, self._redis).run,
         }
 
     async def _make_group(self, shard: int) -> None:

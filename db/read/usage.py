@@ -1,0 +1,205 @@
+"""What calls came to, by day, key, model, policy and revision: sums of closed hours from tables (`db.migrations.usage`), and what is newer
+than those from the record itself, by the same function of the database.
+
+An hour is that in which the call began. What is newer is left out, and that is said, where it is too many calls to be counted at once.
+Must not know: HTTP, SQLAlchemy's models.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from db.filters import created_at, first_id
+from db.migrations.usage import GROUPS, MS_CLASSES, MS_RATIO, SUMS
+from db.read.items import JsonObject, time
+from db.read.queries import reading
+from db.text import from_column, to_column
+from protocol.errors import InvalidRequest
+
+HOUR = timedelta(hours=1)
+MAX_LIVE_CALLS = 20_000
+"""So many calls are counted from the record at most: 13,000 with 33,000 tool calls take 40 ms."""
+MAX_LIVE_HOURS = 48
+"""So many hours, each by a part of the statement. An hour that is over is in the tables some minutes later."""
+MAX_ROWS = 2_000
+"""Rows of an answer; past it, it says so."""
+MAX_DAYS = 400
+BINS = 10
+"""Classes of a judge's probability."""
+
+
+class Group(StrEnum):
+    """What figures can be told apart by."""
+
+    HOUR = "hour"
+    """Hour in which the calls began, in UTC."""
+    DAY = "day"
+    """Day, in UTC."""
+    KEY = "key"
+    """Name of the API key."""
+    MODEL = "model"
+    """Model asked for."""
+    POLICY = "policy"
+    """Series of policies."""
+    REVISION = "revision"
+    """Revision of the series."""
+
+
+class Span(NamedTuple):
+    """From an hour's beginning to before another's."""
+
+    since: datetime
+    until: datetime
+
+
+def span(since: datetime, until: datetime | None, now: datetime) -> Span:
+    """Return whole hours around these times. Raises InvalidRequest where there are none, or too many."""
+    high, first = now if until is None else min(until, now), _hour_of(since)
+    if first >= high:
+        raise InvalidRequest("must be before until, and not in the future", param="since")
+    if high - first > timedelta(days=MAX_DAYS):
+        raise InvalidRequest(f"more than {MAX_DAYS} days before until", param="since")
+    last = _hour_of(high)
+    return Span(first, last + HOUR if high > last else last)
+
+
+def last_days(days: int, now: datetime) -> Span:
+    """Return the hours of so many days until now."""
+    return span(now - timedelta(days=days), None, now)
+
+
+async def usage(engine: AsyncEngine, asked: Span, by: Sequence[Group], only: Mapping[Group, str] | None = None) -> JsonObject:
+    """Return the sums of a span for each value of `by`, by time where that is among them, the most calls first; of `only` these values.
+
+    `newest`: what there are no tables of yet is `counted`, or `left out` because it is too many calls. Raises AuditUnavailable.
+    """
+    async with reading(engine) as connection:
+        live = await _live(connection, asked)
+        statement, given = _statement(asked, live, by, only or {})
+        rows = (await connection.execute(text(statement), given)).all()
+    items = [
+        {str(group): _shown(value) for group, value in zip(by, row, strict=False)}
+        | {name: int(value or 0) for name, value in zip(SUMS, row[len(by) :], strict=True)}
+        for row in rows[:MAX_ROWS]
+    ]
+    return {
+        "since": time(asked.since), "until": time(asked.until), "by": [str(group) for group in by],
+        "newest": "counted" if live.is_counted else "left out", "items": items, "truncated": len(rows) > MAX_ROWS,
+    }  # fmt: skip
+
+
+class Judged(NamedTuple):
+    """What judges' answers of a policy and revision came to: latencies, and how often a probability fell into each tenth."""
+
+    policy: str
+    revision: str
+    p50_ms: int | None
+    p95_ms: int | None
+    bins: dict[float, list[int]]
+    """By threshold."""
+
+
+async def judged(engine: AsyncEngine, asked: Span, policy: str | None = None) -> list[Judged]:
+    """Return the figures of judges by policy and revision. A percentile is off by a tenth at most. Raises AuditUnavailable."""
+    columns, chosen = "policy, revision, figure, threshold, class, n", "" if policy is None else "AND policy = :policy"
+    async with reading(engine) as connection:
+        live = await _live(connection, asked)
+        given = live.values(asked) | ({} if policy is None else {"policy": to_column(policy)})
+        source = f"SELECT {columns} FROM judge_hours WHERE hour >= :since AND hour < :live {chosen}"
+        if live.is_counted:
+            source += f" UNION ALL SELECT {columns} FROM sluice_judged(CAST(:low AS uuid), CAST(:high AS uuid)) WHERE true {chosen}"
+        summed = f"SELECT policy, revision, figure, threshold, class, sum(n) FROM ({source}) h GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2"
+        rows = (await connection.execute(text(summed), given)).all()
+    return _judged(rows)
+
+
+def _judged(rows: Sequence[Any]) -> list[Judged]:
+    found: dict[tuple[str, str], tuple[list[int], dict[float, list[int]]]] = {}
+    for policy, revision, figure, threshold, place, n in rows:
+        ms, bins = found.setdefault((policy, revision), ([0] * MS_CLASSES, {}))
+        (ms if figure == "ms" else bins.setdefault(float(threshold), [0] * BINS))[place] += int(n)
+    return [
+        Judged(from_column(policy), from_column(revision), percentile(ms, 0.5), percentile(ms, 0.95), bins)
+        for (policy, revision), (ms, bins) in found.items()
+    ]
+
+
+def percentile(classes: Sequence[int], share: float) -> int | None:
+    """Return the latency in ms that this share of the answers did not pass: the middle of its class. None: there are no answers."""
+    total, so_far = sum(classes), 0
+    for place, n in enumerate(classes):
+        so_far += n
+        if n and so_far >= share * total:
+            return round(MS_RATIO ** (place + 0.5)) if place else 1
+    return None
+
+
+def share(part: int, whole: int) -> float | None:
+    """Return a share, None of nothing."""
+    return part / whole if whole else None
+
+
+class _Live(NamedTuple):
+    """From when on there are no tables, and whether what is newer is counted from the record."""
+
+    since: datetime
+    is_counted: bool
+
+    def values(self, asked: Span) -> dict[str, Any]:
+        """The parameters of a statement that reads both."""
+        given: dict[str, Any] = {"since": asked.since, "live": self.since}
+        return given | ({"low": str(first_id(self.since)), "high": str(first_id(asked.until))} if self.is_counted else {})
+
+
+async def _live(connection: AsyncConnection, asked: Span) -> _Live:
+    """Find what has to be counted from the record, and whether it can be."""
+    last = await connection.scalar(text("SELECT max(hour) FROM usage_hours"))
+    since = min(asked.until, asked.since if last is None else max(asked.since, last + HOUR))
+    given = _Live(since, True).values(asked) | {"most": MAX_LIVE_CALLS}
+    first, first_end, calls = (await connection.execute(text(_NEWER), given)).one()
+    begun = [at for one in (first, first_end) if one is not None and (at := created_at(UUID(one))) is not None]
+    # days without calls have no rows either
+    since = max(since, _hour_of(min(begun))) if begun else asked.until
+    return _Live(since, calls < MAX_LIVE_CALLS and asked.until - since <= MAX_LIVE_HOURS * HOUR)
+
+
+def _statement(asked: Span, live: _Live, by: Sequence[Group], only: Mapping[Group, str]) -> tuple[str, dict[str, Any]]:
+    given = live.values(asked) | {"most": MAX_ROWS + 1} | {f"only_{group}": to_column(value) for group, value in only.items()}
+    chosen, columns = "".join(f" AND {group} = :only_{group}" for group in only), ", ".join((*GROUPS, *SUMS))
+    source = f"SELECT hour, {columns} FROM usage_hours WHERE hour >= :since AND hour < :live{chosen}"
+    if live.is_counted:
+        hours = _by_hour(live.since, asked.until) if Group.HOUR in by or Group.DAY in by else [(live.since, asked.until)]
+        for place, (low, high) in enumerate(hours):
+            given |= {f"hour_{place}": low, f"low_{place}": str(first_id(low)), f"high_{place}": str(first_id(high))}
+            counted = f"sluice_usage(CAST(:low_{place} AS uuid), CAST(:high_{place} AS uuid))"
+            source += f" UNION ALL SELECT CAST(:hour_{place} AS timestamptz), {columns} FROM {counted} WHERE true{chosen}"
+    named = ", ".join([*(_SHOWN.get(group, str(group)) for group in by), *(f"sum({name})" for name in SUMS)])
+    places = [str(n) for n in range(1, len(by) + 1)]
+    times = [f"{n} DESC" for n, group in enumerate(by, 1) if group in _SHOWN]
+    grouped = f"GROUP BY {', '.join(places)} ORDER BY {', '.join([*times, f'{len(by) + 1} DESC', *places])}" if by else ""
+    return f"SELECT {named} FROM ({source}) h {grouped} LIMIT :most", given
+
+
+def _by_hour(since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    return [(since + n * HOUR, since + (n + 1) * HOUR) for n in range((until - since) // HOUR)]
+
+
+_IN = "call_id >= CAST(:low AS uuid) AND call_id < CAST(:high AS uuid) ORDER BY call_id"
+_NEWER = f"""
+SELECT min(call_id::text), (SELECT call_id::text FROM ends WHERE {_IN} LIMIT 1), count(*)
+FROM (SELECT call_id FROM calls WHERE {_IN} LIMIT :most) c
+"""
+_SHOWN = {Group.DAY: "CAST(hour AT TIME ZONE 'UTC' AS date)", Group.HOUR: "hour"}
+
+
+def _hour_of(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _shown(value: Any) -> str | None:
+    return time(value) if isinstance(value, datetime) else from_column(value) if isinstance(value, str) else str(value)
