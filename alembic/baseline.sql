@@ -1,4 +1,4 @@
--- Migrations: 7dfbe9694206e1fe3c54754d3e786350ab0418451eeb55288467bd6918152756
+-- Migrations: 3aa38f965efbcbc69fffd948ba0d9ad1817ac7cd6eb6aa66728f1c4b02071c2e
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -53,7 +53,7 @@ BEGIN
     END IF;
     SELECT count(*) INTO dropped FROM public.calls WHERE call_id < bound;
     PERFORM pg_advisory_xact_lock(7310581202);
-    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions'] LOOP
+    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories'] LOOP
         FOR part IN
             SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
@@ -93,7 +93,7 @@ BEGIN
         RAISE EXCEPTION 'days must be from 0 to 400' USING ERRCODE = '22023';
     END IF;
     PERFORM pg_advisory_xact_lock(7310581202);
-    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions'] LOOP
+    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories'] LOOP
         FOR step IN 0 .. days - 1 LOOP
             day := first + step;
             part := parent || '_' || to_char(day, 'YYYYMMDD');
@@ -126,7 +126,7 @@ DECLARE
     high uuid;
     taken boolean;
 BEGIN
-    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions']) THEN
+    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories']) THEN
         RAISE EXCEPTION 'days must be from 0 to 400, of a table of calls' USING ERRCODE = '22023';
     END IF;
     PERFORM pg_advisory_xact_lock(7310581202);
@@ -309,6 +309,13 @@ BEGIN
         UPDATE public.audit_reviews r SET note = '' WHERE r.call_id = given AND r.note <> '';
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
+    END IF;
+    IF to_regclass('public.histories') IS NOT NULL THEN
+        DELETE FROM public.histories h WHERE h.call_id = given;
+        -- not counted where there was more: what is made of a body is no row of the record
+        IF FOUND AND total = 0 THEN
+            total := 1;
+        END IF;
     END IF;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM public.events WHERE call_id = given AND kind = 'redacted';
@@ -706,6 +713,19 @@ PARTITION BY RANGE (call_id);
 
 
 
+CREATE TABLE public.histories (
+    call_id uuid NOT NULL,
+    session text NOT NULL,
+    turns integer NOT NULL,
+    marks bytea NOT NULL,
+    offsets bytea NOT NULL,
+    preview text NOT NULL,
+    is_side boolean NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
 CREATE TABLE public.identity (
     is_only boolean DEFAULT true NOT NULL,
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -1047,6 +1067,18 @@ CREATE TABLE sluice_parts.events_default (
 
 
 
+CREATE TABLE sluice_parts.histories_default (
+    call_id uuid CONSTRAINT histories_call_id_not_null NOT NULL,
+    session text CONSTRAINT histories_session_not_null NOT NULL,
+    turns integer CONSTRAINT histories_turns_not_null NOT NULL,
+    marks bytea CONSTRAINT histories_marks_not_null NOT NULL,
+    offsets bytea CONSTRAINT histories_offsets_not_null NOT NULL,
+    preview text CONSTRAINT histories_preview_not_null NOT NULL,
+    is_side boolean CONSTRAINT histories_is_side_not_null NOT NULL
+);
+
+
+
 CREATE TABLE sluice_parts.judgements_default (
     call_id uuid CONSTRAINT judgements_call_id_not_null NOT NULL,
     block integer CONSTRAINT judgements_block_not_null NOT NULL,
@@ -1182,6 +1214,10 @@ ALTER TABLE ONLY public.events ATTACH PARTITION sluice_parts.events_default DEFA
 
 
 
+ALTER TABLE ONLY public.histories ATTACH PARTITION sluice_parts.histories_default DEFAULT;
+
+
+
 ALTER TABLE ONLY public.judgements ATTACH PARTITION sluice_parts.judgements_default DEFAULT;
 
 
@@ -1279,6 +1315,11 @@ ALTER TABLE ONLY public.events
 
 
 
+ALTER TABLE ONLY public.histories
+    ADD CONSTRAINT histories_pkey PRIMARY KEY (call_id);
+
+
+
 ALTER TABLE ONLY public.identity
     ADD CONSTRAINT identity_pkey PRIMARY KEY (is_only);
 
@@ -1371,6 +1412,11 @@ ALTER TABLE ONLY sluice_parts.ends_default
 
 ALTER TABLE ONLY sluice_parts.events_default
     ADD CONSTRAINT events_default_pkey PRIMARY KEY (call_id, kind, number);
+
+
+
+ALTER TABLE ONLY sluice_parts.histories_default
+    ADD CONSTRAINT histories_default_pkey PRIMARY KEY (call_id);
 
 
 
@@ -1662,6 +1708,10 @@ ALTER INDEX public.events_pkey ATTACH PARTITION sluice_parts.events_default_pkey
 
 
 
+ALTER INDEX public.histories_pkey ATTACH PARTITION sluice_parts.histories_default_pkey;
+
+
+
 ALTER INDEX public.judgements_pkey ATTACH PARTITION sluice_parts.judgements_default_pkey;
 
 
@@ -1838,6 +1888,11 @@ GRANT SELECT ON TABLE public.decisions TO sluice_reader;
 
 
 
+GRANT SELECT,INSERT ON TABLE public.histories TO sluice_writer;
+GRANT SELECT ON TABLE public.histories TO sluice_reader;
+
+
+
 GRANT SELECT ON TABLE public.identity TO sluice_writer;
 GRANT SELECT ON TABLE public.identity TO sluice_reader;
 
@@ -1897,4 +1952,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0018');
+INSERT INTO public.alembic_version (version_num) VALUES ('0019');

@@ -343,9 +343,28 @@ class ApiKey(Base, metaclass=_Columns):
     )
 
 
+class History(Base):
+    """What the request of a call repeats of those before it (`protocol.histories`). Made of the request body, and can be made again."""
+
+    __tablename__ = "histories"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    session: Mapped[str]
+    turns: Mapped[int]
+    marks: Mapped[bytes]
+    offsets: Mapped[bytes]
+    preview: Mapped[str]
+    is_side: Mapped[bool]
+
+
 BESIDE_RECORD = (Audit.__tablename__, AuditReview.__tablename__, UsageHour.__tablename__, JudgeHour.__tablename__)
 """Tables that the functions in the database write, and no login."""
+UNSEALED = (History.__tablename__,)
+"""Partitioned tables of calls that no seal covers."""
 CALL_TABLES = tuple(
-    name for name, table in Base.metadata.tables.items() if "call_id" in table.primary_key.columns and name not in BESIDE_RECORD
+    name
+    for name, table in Base.metadata.tables.items()
+    if "call_id" in table.primary_key.columns and name not in (*BESIDE_RECORD, *UNSEALED)
 )
-"""The partitioned tables."""
+"""The partitioned tables that seals cover, and what belongs to seals."""

@@ -38,6 +38,13 @@ BEGIN
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
     END IF;
+    IF to_regclass('{schema}.histories') IS NOT NULL THEN
+        DELETE FROM {schema}.histories h WHERE h.call_id = given;
+        -- not counted where there was more: what is made of a body is no row of the record
+        IF FOUND AND total = 0 THEN
+            total := 1;
+        END IF;
+    END IF;
     UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO {schema}.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);

@@ -28,11 +28,12 @@ def drop_tables(op: Operations, version: int) -> None:
             op.execute(f"DROP TABLE {table.name}")
 
 
-def name_tables(op: Operations, version: int) -> None:
-    """Let the functions that make partitions and drop them know the tables of this version. Who may run them stays as it is."""
+def name_tables(op: Operations, version: int, *beside: str) -> None:
+    """Let the functions that make partitions and drop them know the tables of this version, and those beside the sealed record. Who may run
+    them stays as it is."""
     seals, by_table = (runpy.run_path(str(SCRIPTS / "versions" / name)) for name in ("0004_seals.py", "0005_partitions_by_table.py"))
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
-    names = ", ".join(f"'{name}'" for name in names_of(version))
+    names = ", ".join(f"'{name}'" for name in (*names_of(version), *beside))
     values = {"schema": schema, "tables": names, "partitions_lock": seals["PARTITIONS_LOCK"], "seal_lock": SEAL_LOCK}
     for function in (first()["ENSURE_PARTITIONS"], by_table["ENSURE_PARTITIONS"], seals["DROP_BEFORE"]):
         made = function.format(**values, lock=seals["PARTITIONS_LOCK"])

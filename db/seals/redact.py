@@ -119,13 +119,15 @@ def _number(connection: psycopg.Connection, statement: str, values: tuple[object
 def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -> None:
     """Clean the tables and indexes that held the rows as they were: until then the old versions are there to be read by a tool."""
     connection.execute(f"VACUUM {how}dead_letters".encode())
-    for form in FORMS:
-        if not form.content:
-            continue
+    places = [(form.table, form.table) for form in FORMS if form.content]
+    # its row is gone: of the day of the call's end
+    for table, of in [*places, ("histories", "ends")]:
         found = connection.execute(
-            sql.SQL("SELECT DISTINCT n.nspname, c.relname FROM {} t JOIN pg_class c ON c.oid = t.tableoid "
-                    "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.call_id = %s").format(sql.Identifier(form.table)),
-            (call_id,),
+            sql.SQL("SELECT DISTINCT n.nspname, h.relname FROM {} t JOIN pg_class c ON c.oid = t.tableoid "
+                    "JOIN pg_namespace n ON n.oid = c.relnamespace "
+                    "JOIN pg_class h ON h.relnamespace = n.oid AND h.relname = %s || substr(c.relname, %s) "
+                    "WHERE t.call_id = %s").format(sql.Identifier(of)),
+            (table, len(of) + 1, call_id),
         ).fetchall()  # fmt: skip
         for schema, name in found:
             connection.execute(sql.SQL("VACUUM {}{}").format(sql.SQL(how), sql.Identifier(schema, name)))

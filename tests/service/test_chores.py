@@ -54,7 +54,7 @@ async def test_an_answer_that_nobody_foresaw_ends_no_chore(
     gc.collect()
     call = layout.new_call_id()
     failures = [fails_first(monkeypatch, owner, "check", *ODD) for owner in (EndedCalls, OrphanedCalls)]
-    failures += [fails_first(monkeypatch, seal.SealLoop, name, *ODD) for name in ("_is_behind", "_sweep")]
+    failures += [fails_first(monkeypatch, seal.SealLoop, name, *ODD) for name in ("is_behind", "_sweep")]
     failures += [fails_first(monkeypatch, AuditWriter, name, *ODD) for name in ("_partition_loop", "_missing_loop")]
     with caplog.at_level(logging.ERROR):
         async with writing(redis_url, url):

@@ -88,14 +88,14 @@ async def test_a_sweep_covers_what_a_writer_of_before_sealed(redis: Connection, 
 
 async def test_seals_wait_while_records_do(redis: Connection, redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
-    is_behind = seal.SealLoop._is_behind
+    is_behind = seal.SealLoop.is_behind
 
     async def counted(loop: seal.SealLoop) -> bool:
         nonlocal looks
         looks += 1
         return await is_behind(loop)
 
-    monkeypatch.setattr(seal.SealLoop, "_is_behind", counted)
+    monkeypatch.setattr(seal.SealLoop, "is_behind", counted)
     with fresh_database(database_url) as url:
         async with looping(redis, redis_url, url):
             await wait_until(lambda: looks > 10, what="ten looks")

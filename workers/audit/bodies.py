@@ -25,10 +25,12 @@ KEPT = 20_000
 
 
 class Bodies:
-    """The bodies of one writer. `until_stored` calls what it is given until Postgres took it."""
+    """The bodies of one writer. `until_stored` calls what it is given until Postgres took it; `on_kept` is told what is on record."""
 
-    def __init__(self, redis: Connection, until_stored: Callable[..., Awaitable[Any]]) -> None:
-        self._redis, self._until_stored = redis, until_stored
+    def __init__(
+        self, redis: Connection, until_stored: Callable[..., Awaitable[Any]], on_kept: Callable[[Mapping[str, bytes]], None]
+    ) -> None:
+        self._redis, self._until_stored, self._on_kept = redis, until_stored, on_kept
         self._kept = OrderedDict[str, None]()
         self._expected = OrderedDict[str, bytes]()
         self._altered: list[Found] = []
@@ -79,9 +81,10 @@ class Bodies:
         altered, self._altered = self._altered, []
         return altered
 
-    def note_kept(self, call_ids: Iterable[str]) -> None:
-        """The bodies of these calls are committed."""
-        self._kept.update(dict.fromkeys(call_ids))
+    def note_kept(self, bodies: Mapping[str, bytes]) -> None:
+        """These bodies, by call, are committed."""
+        self._kept.update(dict.fromkeys(bodies))
+        self._on_kept(bodies)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 

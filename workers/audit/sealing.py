@@ -90,7 +90,7 @@ class SealLoop:
         while True:
             try:
                 now = time.monotonic()
-                if now - sealed >= YIELD_S or not await self._is_behind():
+                if now - sealed >= YIELD_S or not await self.is_behind():
                     # before the sweep: what that asks for may take too long, and these are known
                     await self._seal_settled()
                     sealed = now
@@ -224,7 +224,7 @@ class SealLoop:
             if uncovered := self._due(found):
                 await self.seal_late(uncovered)
 
-    async def _is_behind(self) -> bool:
+    async def is_behind(self) -> bool:
         """Do records wait for longer than they do where there is time for all?"""
         for shard in range(self._shards):
             with contextlib.suppress(RedisError):

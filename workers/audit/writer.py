@@ -33,6 +33,7 @@ from streams.identity import Identity
 from workers import process
 from workers.audit.bodies import BATCH_BYTES, LARGE, Bodies
 from workers.audit.ended import EndedCalls
+from workers.audit.histories import Histories
 from workers.audit.orphaned import OrphanedCalls
 from workers.audit.rollups import Rollups
 from workers.audit.sealing import SealLoop
@@ -86,12 +87,13 @@ class AuditWriter:
         """By channel: a call of the shard began to wait for its commit."""
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._late_inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
-        self._bodies = Bodies(self._redis, self._until_stored)
         self._rests = [deque[_Rest]() for _ in range(self.shards)]
         self._rest_came = asyncio.Event()
         self._again = set(range(self.shards))
         """Shards of which what was delivered to this name and not acknowledged is read again: an earlier process had it, or it failed."""
         self._seals = SealLoop(settings, self._redis)
+        self._histories = Histories(settings.database_url, self._seals.is_behind)
+        self._bodies = Bodies(self._redis, self._until_stored, self._histories.add)
         self._identities = [Identity(reader, to.identity) for reader, to in zip(self._blocking, self._inserters, strict=True)]
         self._stopping = asyncio.Event()
         self._stop_by = float("inf")
@@ -140,7 +142,7 @@ class AuditWriter:
             await asyncio.gather(*tasks, return_exceptions=True)
             of_redis, of_postgres = (self._redis, self._wake_ups, *self._blocking), (*self._inserters, *self._late_inserters)
             await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in of_postgres))
-            await self._seals.close()
+            await asyncio.gather(self._seals.close(), self._histories.close())
 
     def _background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What is done beside the draining, by name."""
@@ -156,6 +158,7 @@ class AuditWriter:
             "lost calls": partial(self._check_loop, orphaned),
             "ended calls": partial(self._check_loop, ended),
             "seals": self._seals.run,
+            "histories": self._histories.run,
             "missing": self._missing_loop,
             "figures": Rollups(self.settings, self._redis).run,
         }

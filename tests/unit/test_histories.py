@@ -1,0 +1,192 @@
+"""Marks of turns, and the conversation that the calls of a session are by them."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from protocol.histories import MARK_BYTES, NONE, history, spans, split, typed
+from protocol.prefix_tree import MAIN, Marked, Placed, place
+
+
+def _body(*turns: Any, **more: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": turns, **more}).encode()
+
+
+def _user(text: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def test_a_turn_keeps_its_mark_where_only_its_place_or_its_form_changes() -> None:
+    plain = history(_body(_user("hi")))
+    cached = {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}
+    assert history(_body(cached)).marks == plain.marks
+    assert history(json.dumps({"messages": [{"content": "hi", "role": "user"}]}, indent=1).encode()).marks == plain.marks
+    assert history(_body(_user("hi!"))).marks != plain.marks
+    assert history(_body({"role": "assistant", "content": "hi"})).marks != plain.marks
+
+
+def test_the_marks_of_a_longer_history_begin_with_those_of_a_shorter_one() -> None:
+    turns = [_user("a"), {"role": "assistant", "content": "b"}, _user("a")]
+    whole = history(_body(*turns))
+    assert whole.turns == 3 and whole.marks.startswith(history(_body(*turns[:2])).marks)
+    first, _, third = split(whole.marks)
+    assert first == third
+
+
+def test_offsets_say_where_each_turn_is() -> None:
+    turns = [{"role": "system", "content": "s"}, _user("é, ü"), {"role": "assistant", "content": None, "tool_calls": []}, _user("é, ü")]
+    body = _body(*turns)
+    found = history(body)
+    assert [json.loads(body[begin:end]) for begin, end in spans(found.offsets)] == turns[1:]
+
+
+def test_a_system_prompt_at_the_beginning_is_no_turn() -> None:
+    first = history(_body({"role": "system", "content": "now it is 3"}, {"role": "developer", "content": "x"}, _user("a")))
+    assert first.marks == history(_body(_user("a"), system="now it is 4")).marks
+    assert history(_body(_user("a"), {"role": "system", "content": "x"})).turns == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("hello  there\n", "hello there"),
+        ("<system-reminder>\nCLAUDE.md says\n</system-reminder>\nmend the test", "mend the test"),
+        ([{"type": "text", "text": "<system-reminder>a</system-reminder>"}, {"type": "text", "text": "b < c"}], "b < c"),
+        ([{"type": "image"}, 7, {"type": "tool_result", "content": "x"}], ""),
+        ("<system-reminder>not closed", ""),
+        ("<environment_context>\n<cwd>/a</cwd></environment_context><task>do it</task>", "<task>do it</task>"),
+        (None, ""),
+        ("x" * 200, "x" * 160 + "…"),
+    ],
+)
+def test_the_preview_is_what_a_person_typed(content: Any, expected: str) -> None:
+    assert typed(content) == expected
+
+
+def test_the_preview_is_of_the_first_turn_that_has_words() -> None:
+    body = _body(_user("<system-reminder>a</system-reminder>"), {"role": "assistant", "content": "b"}, _user("c"))
+    assert history(body).preview == "c"
+
+
+@pytest.mark.parametrize(
+    ("more", "is_side"),
+    [
+        ({"max_tokens": 1}, True),
+        ({"max_completion_tokens": 1}, True),
+        ({"max_tokens": 2}, False),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, True),
+        ({"output_config": {"format": {"type": "json_schema"}}, "tools": []}, True),
+        ({"output_config": {"effort": "high"}}, False),
+        ({"response_format": {"type": "json_schema"}, "tools": [{"name": "a"}]}, False),
+    ],
+)
+def test_calls_beside_the_conversation_are_known(more: dict[str, Any], is_side: bool) -> None:
+    assert history(_body(_user("a"), **more)).is_side is is_side
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{", b"\xff", b'{"messages":7}', b'{"messages":' + b"[" * 100_000, b'{"messages":[' + b"{}," * 99_999 + b"{}]}",
+        b'{"messages":[' + b"[]," * 4_000_000 + b"[]]}", _body(*[{}] * 10_001),
+    ],
+    ids=["empty", "list", "cut", "bytes", "number", "deep", "100,000 turns", "16 MB of lists", "10,001 turns"],
+)  # fmt: skip
+def test_what_is_no_request_has_no_history(body: bytes) -> None:
+    began = time.process_time()
+    assert history(body) == NONE
+    assert time.process_time() - began < 2
+
+
+def test_odd_turns_have_marks_too() -> None:
+    deep: Any = {"role": "user", "content": []}
+    for _ in range(400):
+        deep = {"role": "user", "content": [deep]}
+    body = _body(deep, 7, "x", None)[:-2] + b',{"role":"user","content":"\\ud800"}]}'
+    assert len({*split(history(body).marks)}) in (0, 5)
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.text() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)).map(
+        lambda x: _body(_user(x))
+    )
+)
+def test_any_body_has_as_many_marks_as_offsets(body: bytes) -> None:
+    found = history(body)
+    assert len(found.marks) == len(found.offsets) == MARK_BYTES * found.turns
+
+
+# --- the tree ---
+
+
+def _marked(turns: str, **more: Any) -> Marked:
+    return Marked(b"".join(turn.encode() * MARK_BYTES for turn in turns), **more)
+
+
+def _common(a: Marked, b: Marked) -> int:
+    pairs = list(zip(split(a.marks), split(b.marks), strict=False))
+    return next((i for i, (x, y) in enumerate(pairs) if x != y), len(pairs))
+
+
+@given(st.lists(st.text("abc", max_size=6), max_size=12))
+@example(["ab", "abc", "ab", "abd", "", "a", "abcc"])
+def test_the_parent_is_the_newest_of_those_with_the_longest_common_beginning(histories: list[str]) -> None:
+    calls = [_marked(turns) for turns in histories]
+    for index, placed in enumerate(place(calls)):
+        most = max((_common(calls[i], calls[index]) for i in range(index)), default=0)
+        alike = [i for i in range(index) if most and _common(calls[i], calls[index]) == most]
+        assert (placed.parent, placed.common) == (alike[-1] if alike else -1, most)
+        assert placed.changed == (placed.parent >= 0 and len(histories[placed.parent]) > most)
+
+
+@given(st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=10))
+def test_of_a_conversation_that_only_grows_each_turn_is_new_once(pieces: list[str]) -> None:
+    calls = [_marked("".join(pieces[: n + 1])) for n in range(len(pieces))]
+    placed = place(calls)
+    assert sum(len(c.marks) // MARK_BYTES - p.common for c, p in zip(calls, placed, strict=True)) == len("".join(pieces))
+    assert {p.branch for p in placed} == {MAIN} and not any(p.changed or p.begins for p in placed)
+
+
+def test_a_subagent_is_a_branch_and_a_compaction_goes_on_with_the_conversation() -> None:
+    turns = ["q", "abc", "x", "xyz", "abcde", "k", "klm"]
+    calls = [_marked(turns[0], is_side=True), *map(_marked, turns[1:])]
+    assert place(calls) == [
+        Placed(-1, 0, False, 0, True),
+        Placed(-1, 0, False, MAIN, False),
+        Placed(-1, 0, False, 2, False),
+        Placed(2, 1, False, 2, False),
+        Placed(1, 3, False, MAIN, False),
+        Placed(-1, 0, False, MAIN, False, True),
+        Placed(5, 1, False, MAIN, False),
+    ]
+
+
+def test_an_edit_is_seen_and_a_second_way_on_is_a_branch() -> None:
+    assert place([_marked("abc"), _marked("abcde"), _marked("abx"), _marked("abcdf")]) == [
+        Placed(-1, 0, False, MAIN, False),
+        Placed(0, 3, False, MAIN, False),
+        Placed(1, 2, True, MAIN, False),
+        Placed(1, 4, True, 3, False),
+    ]
+
+
+def test_an_agent_that_says_its_name_has_a_branch_of_its_own() -> None:
+    placed = place([_marked("ab"), _marked("abc", agent="a"), _marked("x", agent="b"), _marked("xy", agent="b")])
+    assert [p.branch for p in placed] == [MAIN, 1, 2, 2]
+
+
+def test_a_call_without_a_history_stands_where_it_came() -> None:
+    assert [p.branch for p in place([_marked("a"), _marked(""), _marked("ab")])] == [MAIN, 1, MAIN]
+
+
+def test_2000_calls_of_2000_turns_take_little() -> None:
+    marks = b"".join(i.to_bytes(MARK_BYTES, "big") for i in range(4_000))
+    calls = [Marked(marks[: MARK_BYTES * (2_000 + n)]) for n in range(2_000)]
+    began = time.process_time()
+    placed = place(calls)
+    assert time.process_time() - began < 1 and placed[-1] == Placed(1_998, 3_998, False, MAIN, False)
