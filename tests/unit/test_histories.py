@@ -54,7 +54,7 @@ def test_a_system_prompt_at_the_beginning_is_no_turn() -> None:
     ("content", "expected"),
     [
         ("hello  there\n", "hello there"),
-        ("<system-reminder>\nCLAUDE.md says\n</system-reminder>\nmend the test", "mend the test"),
+        ("<system-reminder>\nrules say\n</system-reminder>\nmend the test", "mend the test"),
         ([{"type": "text", "text": "<system-reminder>a</system-reminder>"}, {"type": "text", "text": "b < c"}], "b < c"),
         ([{"type": "image"}, 7, {"type": "tool_result", "content": "x"}], ""),
         ("<system-reminder>not closed", ""),
