@@ -1,7 +1,8 @@
 """Checks that a process has what it needs, and that it is fit for use. Each fault is one sentence that says what to do.
 
-Runs before a process starts and in `sluice doctor`. Checks of a running product are in `sluice.live` (Redis) and `sluice.live_database`: a
-new check is a function and a line in a list there. Heavy libraries are imported where they are used: a start must be quick.
+Runs before a process starts and in `sluice doctor`. Checks of a running product are in `streams.health` and `sluice.live` (Redis), and in
+`db.health` and `sluice.live_database`: a new one is a function and a line in a list there. Heavy libraries are imported where they are
+used: a start must be quick.
 """
 
 import asyncio

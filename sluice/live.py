@@ -1,7 +1,7 @@
-"""Checks of `sluice doctor` on a running product: clocks, workers, backlogs, leaked keys, entries without an owner, rights. Read-only; the
-Redis user `sluice_ops` has the rights for all of it.
+"""Checks of `sluice doctor` on a running product: those of `streams.health`, leaked keys and rights. Read-only; the Redis user
+`sluice_ops` has the rights for all of it.
 
-Each check returns (state, sentence) pairs, none if all is well; a new check is a method of `Live` and a line in `Live.checks`. Checks of
+Each check returns (state, sentence) pairs, none if all is well; a new check is a method of `Live` and a line in `Live._every`. Checks of
 the database are in `sluice.live_database`.
 """
 
@@ -13,218 +13,27 @@ import redis
 
 from protocol.config import Config
 from sluice.check import expanded
-from sluice.gateways import gateway_faults, live_gateways
 from sluice.rights import FORBIDDEN, OPS, USERS
-from streams import fitness, heartbeats, layout
+from streams import layout
+from streams.health import NAMED, Found, Health
 
-CLOCK_S = 2.0
-"""Clocks further apart than this make a record that is hard to read: its times, and the order of calls, are of many machines."""
-BEHIND_S = 5.0
-"""A record entry older than this is not on its way, it waits."""
-WATCH_S = 1.5
 MOST_KEYS, SCAN_S = 500_000, 10.0
-NAMED = 3
-
-Found = list[tuple[str, str]]
 
 
-class Live:
-    """One look at a running product. Raises redis.RedisError when Redis goes away meanwhile.
+class Live(Health):
+    """One look at a running product, with what only an operator may look at. Raises redis.RedisError when Redis goes away meanwhile.
 
     `database_url` is for checks that compare Redis with the database; empty: there is none to compare with.
     """
 
     def __init__(self, config: Config, client: redis.Redis, database_url: str = "") -> None:
-        self.config, self.limits, self.database_url = config, config.limits, database_url
-        self._redis = client
-        self._shards = range(config.shards)
+        judged = any(step.use == "tool_judge" for steps in config.policies.values() for step in expanded(steps))
+        super().__init__(config, client, judged=judged, ops=OPS)
+        self.database_url = database_url
 
-    def checks(self) -> list[tuple[str, Callable[[], Found]]]:
-        """Every check by name; one that the user may not make says so."""
-        every: dict[str, Callable[[], Found]] = {
-            "clock": self.clock, "memory": self.memory, "gateways": self.gateways, "workers": self.workers, "policy sets": self.sets,
-            "backlog": self.backlog, "record": self.record, "keys with a TTL": self.keys, "pending entries": self.pending,
-            "redis rights": self.rights,
-        }  # fmt: skip
-        return [(name, self._allowed(check)) for name, check in every.items()]
-
-    def _allowed(self, check: Callable[[], Found]) -> Callable[[], Found]:
-        def guarded() -> Found:
-            try:
-                return check()
-            except redis.exceptions.NoPermissionError:
-                return [("warning", f"this Redis user may not check that: run the doctor as {OPS} (deploy/redis/users.acl.in)")]
-
-        return guarded
-
-    def _now_ms(self) -> int:
-        return layout.time_ms(cast(tuple[int, int], self._redis.time()))
-
-    # --- surroundings ---
-
-    def clock(self) -> Found:
-        """Redis' clock against ours."""
-        before, began = time.time(), time.monotonic()
-        theirs = self._now_ms() / 1000
-        way_s = time.monotonic() - began
-        return clock_faults("Redis", theirs - before - way_s / 2, way_s / 2)
-
-    def memory(self) -> Found:
-        """How full Redis is."""
-        info = cast(dict[str, Any], self._redis.info())
-        found: Found = []
-        if (share := fitness.memory_share(info)) > self.limits.memory_share:
-            sentence = f"Redis uses {share:.0%} of its memory, new calls are refused past {self.limits.memory_share:.0%}"
-            found.append(("failed", f"{sentence}: see backlog and keys, or give it more memory"))
-        clients, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
-        if most and clients > 0.8 * most:
-            found.append(("warning", f"Redis has {clients} of at most {most} connections: raise `maxclients`"))
-        return found
-
-    # --- processes ---
-
-    def _present(self) -> dict[str, set[str]]:
-        """Names of the living processes by role."""
-        return heartbeats.parse(self._now_ms(), cast(dict[bytes, bytes], self._redis.hgetall(layout.WORKERS_KEY))).live
-
-    def gateways(self) -> Found:
-        """Which gateways live, and does each hear its calls' answers?"""
-        return gateway_faults(cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms())
-
-    def workers(self) -> Found:
-        """Is somebody there for each role that the configuration needs?"""
-        if any("refuses writes" in fault for fault in fitness.faults_of(cast(dict[str, Any], self._redis.info()))):
-            return [("failed", "no process can write heartbeats while Redis refuses writes: what to do about that is said above")]
-        present = self._present()
-        found: Found = []
-        judged = any(step.use == "tool_judge" for steps in self.config.policies.values() for step in expanded(steps))
-        for who, needed, what in (
-            ("policy worker", True, "calls get 503"), ("audit writer", True, "the record stays in Redis and tool calls are blocked"),
-            ("judge worker", judged, "judged tool calls are blocked at their deadline"),
-        ):  # fmt: skip
-            role = who.partition(" ")[0]
-            if needed and not present.get(role):
-                found.append(("failed", f"no {who} is running, so {what}: start `sluice worker {role}`"))
-        return found
-
-    def sets(self) -> Found:
-        """Do gateways and policy workers have one policy set? Calls begin under those that their gateway names alone."""
-        gateways, present = self._named_sets(), self._present()
-        workers = {name: one for one, _, name in (shown.partition(":") for shown in present.get("set", set())) if one}
-        unknown = sorted(present.get("policy", set()) - workers.keys())
-        found: Found = []
-        for name, (own, *accepted) in gateways.items():
-            if workers and not unknown and not {own, *accepted} & set(workers.values()):
-                sentence = f"no policy worker has the policy set {own} of the gateway {name}, so its calls get 503"
-                found.append(("failed", f"{sentence}: start workers with its configuration and policies"))
-            if accepted:
-                sentence = f"calls of the gateway {name}, whose policy set is {own}, may begin under {', '.join(accepted)} too"
-                found.append(("warning", f"{sentence}: take that out of accept_policy_sets when the change is over"))
-        if len({own for own, *_ in gateways.values()}) > 1:
-            said = "; ".join(f"{name}: {own}" for name, (own, *_) in sorted(gateways.items())[:NAMED])
-            found.append(("warning", f"gateways have different policy sets ({said}): give all the same configuration and policies"))
-        wanted = {one for named in gateways.values() for one in named}
-        strays = [f"{name}: {one}" for name, one in sorted(workers.items()) if gateways and one not in wanted]
-        if strays:
-            sentence = f"policy workers take no calls, as no gateway names their policy set ({'; '.join(strays[:NAMED])})"
-            found.append(("warning", f"{sentence}: start them again with the gateways' configuration and policies"))
-        if unknown:
-            sentence = f"policy workers of an earlier version ({', '.join(unknown[:NAMED])}) take calls of every policy set"
-            found.append(("warning", f"{sentence}: bring them up to date"))
-        return found or [("ok", ", ".join(sorted(wanted)))]
-
-    def _named_sets(self) -> dict[str, list[str]]:
-        """The policy sets that each living gateway names, its own first. What one that has stopped named stays in Redis for a while."""
-        found = {}
-        for name in sorted(live_gateways(cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms())):
-            if value := cast(bytes | None, self._redis.get(layout.sets_key(name))):
-                found[name] = value.decode().split()
-        return found
-
-    # --- streams ---
-
-    def _audit_depths(self) -> list[tuple[int, float]]:
-        """Entries on each audit stream, and the age of the oldest in seconds."""
-        found, now = [], self._now_ms()
-        for shard in self._shards:
-            key = layout.audit_key(shard)
-            depth = cast(int, self._redis.xlen(key))
-            oldest = cast(dict[str, Any], self._redis.xinfo_stream(key))["first-entry"] if depth else None
-            found.append((depth, (now - _ms(oldest[0])) / 1000 if oldest else 0.0))
-        return found
-
-    def backlog(self) -> Found:
-        """Do records, calls and questions wait? Looked at twice, as a backlog that shrinks is no fault."""
-        before = self._audit_depths()
-        time.sleep(WATCH_S)
-        found: Found = []
-        for shard, ((was, _), (depth, age_s)) in enumerate(zip(before, self._audit_depths(), strict=True)):
-            said = f"records of shard {shard} wait for Postgres ({depth:,}, the oldest for {age_s:.0f} s)"
-            if depth >= self.limits.backlog:
-                found.append(("failed", f"{said}; new calls are refused: start more audit writers, or see why Postgres is slow"))
-            elif age_s > BEHIND_S and depth >= was:
-                found.append(("failed", f"{said}, and they do not become fewer ({was:,} before): see the audit writers' log and Postgres"))
-            elif age_s > BEHIND_S:
-                found.append(("warning", f"{said}; they become fewer ({was:,} before)"))
-        return found + self._waiting_calls() + self._waiting_questions()
-
-    def _waiting_calls(self) -> Found:
-        found: Found = []
-        for shard in self._shards:
-            key, now = layout.dispatch_key(shard), self._now_ms()
-            for group in self._groups(key):
-                after = group["last-delivered-id"]
-                first = cast(list[Any], self._redis.xrange(key, f"({after.decode()}", "+", count=1))
-                if first and (age_s := (now - _ms(first[0][0])) / 1000) > self.limits.claim_s:
-                    said = f"calls of shard {shard} wait for {age_s:.0f} s and no policy worker takes them"
-                    found.append(("failed", f"{said}: start more policy workers"))
-        return found
-
-    def _waiting_questions(self) -> Found:
-        first = cast(list[Any], self._redis.zrange(layout.JUDGE_QUEUE, 0, 0, withscores=True))
-        age_s = self._now_ms() / 1000 - first[0][1] / 1000 if first else 0.0
-        if age_s > self.limits.judge_s:
-            return [("failed", f"the oldest question to a judge is {age_s:.0f} s old: start more judge workers")]
-        return []
-
-    def _groups(self, key: str) -> list[dict[str, Any]]:
-        try:
-            return cast(list[dict[str, Any]], self._redis.xinfo_groups(key))
-        except redis.exceptions.NoPermissionError:
-            raise
-        except redis.ResponseError:
-            return []  # no such stream yet
-
-    def record(self) -> Found:
-        """Have records gone away that nobody committed?"""
-        found: Found = []
-        for shard in self._shards:
-            key = layout.audit_key(shard)
-            trimmed = cast(bytes | None, self._redis.get(layout.trimmed_key(shard)))
-            if trimmed is None or not self._groups(key):
-                continue
-            stream = cast(dict[str, Any], self._redis.xinfo_stream(key))
-            missing = stream["entries-added"] - stream["length"] - int(trimmed)
-            if missing:
-                cut = f"{missing:,} audit entries of shard {shard} were removed"
-                said = cut if missing > 0 else f"the audit entries of shard {shard} were removed"
-                found.append(("failed", f"{said} from Redis before they were in Postgres: see who else may write there"))
-        return found
-
-    def pending(self) -> Found:
-        """Do entries belong to processes that are gone, for longer than a takeover takes?"""
-        present = self._present()
-        streams = [(layout.dispatch_key(s), "policy", 3 * self.limits.lease_s) for s in self._shards]
-        streams += [(layout.audit_key(s), "audit", 20.0) for s in self._shards]
-        found: Found = []
-        for key, role, patience_s in streams:
-            for group in self._groups(key):
-                for one in cast(list[dict[str, Any]], self._redis.xinfo_consumers(key, group["name"])):
-                    name, pending, idle_s = one["name"].decode(), one["pending"], one["idle"] / 1000
-                    if pending and name not in present.get(role, set()) and idle_s > patience_s:
-                        said = f"entries of {key} ({pending:,}) belong to the worker {name}, last active {idle_s:.0f} s ago"
-                        found.append(("failed", f"{said}: start a worker, which takes them over"))
-        return found
+    def _every(self) -> dict[str, Callable[[], Found]]:
+        *first, last = super()._every().items()
+        return dict([*first, ("keys with a TTL", self.keys), last, ("redis rights", self.rights)])
 
     # --- keys ---
 
@@ -291,19 +100,6 @@ class Live:
             if isinstance(answer, Exception) and "not found" in str(answer):
                 return None
         return [" ".join(c[:2]) for c, said in zip(FORBIDDEN[role], answers, strict=True) if said in (b"OK", "OK", True)]
-
-
-def _ms(entry: bytes) -> int:
-    return int(entry.partition(b"-")[0])
-
-
-def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
-    """Report a clock that is `offset_s` ahead of ours. `unsure_s` is the part of it that the round trip may explain."""
-    if abs(offset_s) - unsure_s <= CLOCK_S:
-        return []
-    how = "ahead of" if offset_s > 0 else "behind"
-    what = f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's"
-    return [("failed", f"{what}, so times and the order of calls on record are wrong: run NTP on both")]
 
 
 def check_live(config: Config, client: redis.Redis, database_url: str = "") -> Iterator[tuple[str, str, str]]:

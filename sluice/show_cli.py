@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from db.columns import BY_NAME
+from db.failing import CAUSES
 from db.filters import parse_filters
 from db.read.queries import AuditReader
 from protocol.errors import NotFound
@@ -17,7 +18,6 @@ from sluice.audit_options import AsJson
 from sluice.audit_run import find_call, print_json, quiet_pipe, run
 from sluice.tables import Column, Item, clock, day, is_terminal, printable, show, wrap
 from sluice.transcript import Said, got, sent, short
-from sluice.upstream_failures import CAUSES
 
 _PIPE = 100
 """Columns of a transcript that goes into a pipe."""

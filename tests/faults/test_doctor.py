@@ -21,11 +21,11 @@ import redis
 from db.link import conninfo
 from db.migrations.migrate import downgrade, upgrade
 from db.migrations.place import SCRIPTS, newest
-from sluice import doctor, live
-from sluice.gateways import gateway_faults
+from sluice import doctor
 from sluice.rights import OPS, USERS
 from sluice.settings import load_config
-from streams import layout
+from streams import health, layout
+from streams.gateways import gateway_faults
 from tests.support.checks.record import fresh_database
 from tests.support.servers.least import DATABASE, guarded_server, login_url, url_of
 from tests.support.servers.ports import free_port
@@ -96,7 +96,7 @@ def patient(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iter
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look twice within a moment: what is wrong here stays wrong."""
-    monkeypatch.setattr(live, "WATCH_S", 0.3)
+    monkeypatch.setattr(health, "WATCH_S", 0.3)
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def test_calls_of_a_worker_that_is_gone_are_named_until_another_takes_them(healt
 
 
 def test_a_backlog_that_grows_is_named_and_past_its_bound_takes_readiness(healthy: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "BEHIND_S", 1.0)
+    monkeypatch.setattr(health, "BEHIND_S", 1.0)
     with psycopg.connect(conninfo(healthy.database_url)) as holder:
         # Postgres takes no record, as if somebody altered a table
         holder.execute("LOCK TABLE calls IN ACCESS EXCLUSIVE MODE")

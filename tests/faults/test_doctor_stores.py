@@ -21,6 +21,7 @@ from protocol.config import Config
 from sluice import doctor, embedded, live, live_database
 from sluice.errors import NotFit, Unavailable
 from sluice.settings import load_config
+from streams.health import Found, clock_faults
 from tests.support.checks.record import fresh_database
 from tests.support.servers.product import Product, base_config
 from tests.support.servers.stores import Server, client, database
@@ -165,8 +166,8 @@ def test_a_database_that_waits_for_its_clients_to_shut_down_is_named(postgres: S
 
 
 def test_clocks_are_apart_by_what_the_way_there_does_not_explain(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert live.clock_faults("Redis", 3.0, 1.0) == live.clock_faults("Redis", -3.0, 1.0) == []
-    [(state, sentence)] = live.clock_faults("Redis", -3.1, 1.0)
+    assert clock_faults("Redis", 3.0, 1.0) == clock_faults("Redis", -3.0, 1.0) == []
+    [(state, sentence)] = clock_faults("Redis", -3.1, 1.0)
     assert state == "failed" and "3.1 s behind" in sentence
 
     class Slow:
@@ -178,8 +179,8 @@ def test_clocks_are_apart_by_what_the_way_there_does_not_explain(monkeypatch: py
             return int(now), 0
 
     clock = {"time": 1_800_000_000.0, "monotonic": 5.0}
-    monkeypatch.setattr("sluice.live.time.time", lambda: clock["time"])
-    monkeypatch.setattr("sluice.live.time.monotonic", lambda: clock["monotonic"])
+    monkeypatch.setattr("streams.health.time.time", lambda: clock["time"])
+    monkeypatch.setattr("streams.health.time.monotonic", lambda: clock["monotonic"])
     slow: Any = Slow()
     assert live.Live(Config(), slow).clock() == []
     clock["time"] += 60
@@ -252,7 +253,7 @@ def test_a_redis_that_refuses_writes_for_another_reason_is_named(valkey: Server)
 
 
 def test_a_store_that_goes_away_between_two_looks_is_no_ok(postgres: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def goes(url: str) -> live.Found:
+    def goes(url: str) -> Found:
         raise ConnectionError("terminating connection")
 
     monkeypatch.setitem(live_database.CHECKS, "database clock", goes)

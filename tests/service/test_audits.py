@@ -458,7 +458,7 @@ def test_only_a_terminal_is_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_doctor_says_that_reviews_wait(url: str) -> None:
-    from sluice.live_database import reviews
+    from db.health import reviews
 
     assert reviews(url) == []
     asyncio.run(seal(url, *one(call_id(), 1, 2)))

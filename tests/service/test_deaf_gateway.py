@@ -16,8 +16,8 @@ from gateway.calls import OpenCall
 from gateway.ready_and_metrics import Status
 from protocol.config import Limits
 from protocol.dialects import DIALECTS
-from sluice.gateways import gateway_faults
 from streams import layout
+from streams.gateways import gateway_faults
 from streams.layout import Reply
 from tests.support.servers.proxy import proxied
 from tests.support.waiting import wait_until

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from db.failing import failed_judges
 from db.migrations.place import newest
 from db.write.insert import AuditInserter
 from protocol.config import Config, Key
 from sluice import doctor
 from sluice.errors import NotFit, SettingsError, Unavailable
-from sluice.upstream_failures import failed_judges
 from tests.support.checks.record import call_id, call_record, fresh_database, judgement_record, rows
 from tests.support.servers.ports import free_port
 from tests.support.servers.stores_shared import valkey_server

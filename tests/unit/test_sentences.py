@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from db.failing import say
 from db.read.failures import Failures
 from sluice.sentences import wrapped
 from sluice.transcript import Said, sent
-from sluice.upstream_failures import say
 
 
 class _Terminal(io.StringIO):

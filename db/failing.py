@@ -1,4 +1,4 @@
-"""Reports upstreams and judges that failed lately, for `sluice doctor`: cause, count, and the last network error.
+"""Reports upstreams and judges that failed lately, for `sluice doctor` and the pages: cause, count, and the last network error.
 
 Read from the audit log, which has an event of each call whose upstream failed (docs/operations.md). No upstream is asked.
 """
@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from db.read.failures import Failures, Unjudged
+from db.read.failures import Failures, Unjudged, judge_failures, upstream_failures
 
 WITHIN = timedelta(hours=1)
 CAUSES = {
@@ -43,21 +41,17 @@ _CHUNK = re.compile(r"^-?\d+: ")
 
 def failed_upstreams(url: str) -> list[tuple[str, str]]:
     """Did calls fail in the last hour because of an upstream? A warning for each that did."""
-    from db.read.failures import upstream_failures
-
     found = upstream_failures(url, tuple(CAUSES), within=WITHIN)
     return [("warning", say(name, list(group))) for name, group in groupby(found, key=lambda one: one.upstream)]
 
 
 def failed_judges(url: str) -> list[tuple[str, str]]:
     """Were questions to judges left without an answer in the last hour? A warning for each model."""
-    from db.read.failures import judge_failures
-
     found = judge_failures(url, within=WITHIN)
     return [("warning", say_unjudged(model, list(group))) for model, group in groupby(found, key=lambda one: one.model)]
 
 
-def say_unjudged(model: str, each: Sequence["Unjudged"]) -> str:
+def say_unjudged(model: str, each: Sequence[Unjudged]) -> str:
     """Return the sentence for one judge model, of which `each` has at least one, the newest first."""
     total = sum(one.questions for one in each)
     causes = "; ".join(f"{_UNJUDGED.get(one.error, one.error)} ({one.questions:,})" for one in each)
@@ -68,7 +62,7 @@ def say_unjudged(model: str, each: Sequence["Unjudged"]) -> str:
     return f"{said}: {causes}; the last at {each[0].last_at:%H:%M:%S}Z. What it said: `sluice audit judge-blocks`"
 
 
-def say(name: str, failures: Iterable["Failures"]) -> str:
+def say(name: str, failures: Iterable[Failures]) -> str:
     """Return the sentence for one upstream, of which `failures` has at least one, the newest first."""
     each = list(failures)
     causes = "; ".join(f"{CAUSES[one.kind]} ({one.kind}, {one.calls:,})" for one in each)

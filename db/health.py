@@ -1,0 +1,76 @@
+"""Checks of the database of a running product: durability, standbys, dead letters, incomplete calls, decisions that wait for a person,
+upstreams and judges that failed. Read-only.
+
+`sluice doctor` makes them, and the pages. Each takes the database's URL and returns (state, sentence) pairs, none if all is well; a new
+check is a function and a line of `CHECKS`. Blocking.
+"""
+
+from collections.abc import Callable
+
+from db import server
+from db.audits import say_waiting, waiting_at
+from db.failing import failed_judges, failed_upstreams
+from db.holes import incomplete_at, say_incomplete
+from db.letters import letters_at, say_letters
+
+Found = list[tuple[str, str]]
+_DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
+"""Settings that keep what was committed when the machine fails. Sluice says the last one for its own connections."""
+
+
+def durability(url: str) -> Found:
+    """Does what was committed outlive the server's machine?"""
+    found: Found = []
+    values = server.settings(url, _DURABLE)
+    for name, state in _DURABLE.items():
+        if values[name] == "off":
+            said = f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was committed: set `{name} = on`"
+            if state == "warning":
+                said = f"PostgreSQL has {name} off by default; Sluice turns it on for itself, other writers do not: set `{name} = on`"
+            found.append((state, said))
+    return found
+
+
+def standbys(url: str, at: str = "PostgreSQL") -> Found:
+    """Is this the server that is written to, and would another that takes its place have all that was committed?"""
+    one = server.standbys(url)
+    if one.is_standby:
+        return [("failed", f"{at} is a standby, which takes no writes: let SLUICE_DATABASE_URL name the primary")]
+    if one.is_read_only:
+        return [("failed", f"{at} takes no writes (default_transaction_read_only): see who set that, often for want of disk space")]
+    if not one.names and one.connected:
+        said = f"{at} has {one.connected} standbys and none is synchronous: a failover loses the last commits, tool calls among them"
+        return [("warning", f"{said}: set `synchronous_standby_names`")]
+    if one.names and not one.synchronous and not one.hidden:
+        said = f"{at} lets each commit wait for a standby of `synchronous_standby_names = {one.names}`, and none of them is connected"
+        return [("failed", f"{said}: bring one back, or take it out of that setting")]
+    return []
+
+
+def dead_letters(url: str) -> Found:
+    """Were records set aside?"""
+    count, last, calls = letters_at(url)
+    return [("warning", f"{say_letters(count, calls)}; the last at {last:%Y-%m-%d %H:%M:%SZ}")] if count else []
+
+
+def incomplete_calls(url: str) -> Found:
+    """Does the record of a call lack something?"""
+    found = incomplete_at(url)
+    return [("warning", say_incomplete(len(found), found, most=5))] if found else []
+
+
+def reviews(url: str) -> Found:
+    """Does somebody have to look at decisions?"""
+    count, since = waiting_at(url)
+    return [("ok", say_waiting(count, since))] if count else []
+
+
+CHECKS: dict[str, Callable[[str], Found]] = {
+    "database durability": durability,
+    "database standbys": standbys,
+    "incomplete calls": incomplete_calls,
+    "dead letters": dead_letters,
+    "reviews": reviews,
+    "upstream failures": failed_upstreams,
+    "judge failures": failed_judges,
+}
