@@ -218,17 +218,19 @@ def _quiet(future: "asyncio.Future[Any]") -> None:
 
 class Connection:
     """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe); `on_connect` runs at each new connection.
+    `has_scripts`: not for a user who may only read.
 
     Cut and made anew when Redis owes an answer and sends nothing for `silent_s`: blocking commands must ask for at most `block_ms`.
     """
 
     def __init__(
         self, url: str, *, name: str, silent_s: float = 5.0, on_push: Push | None = None,
-        on_connect: Callable[[], Awaitable[None]] | None = None,
+        on_connect: Callable[[], Awaitable[None]] | None = None, has_scripts: bool = True,
     ) -> None:  # fmt: skip
         self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
         self._name, self._on_push, self._on_connect = name, on_push, on_connect
+        self._has_scripts = has_scripts and on_push is None
         self._protocol: _Protocol | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
@@ -298,7 +300,7 @@ class Connection:
         if kwargs.get("db"):
             ask("SELECT", kwargs["db"])
         ask("CLIENT", "SETNAME", self._name)
-        if self._on_push is None:
+        if self._has_scripts:
             answers += protocol.load_scripts()
         for future in answers:
             await future

@@ -22,8 +22,8 @@ from db.text import from_column, to_column
 from protocol.errors import InvalidRequest
 
 HOUR = timedelta(hours=1)
-MAX_LIVE_CALLS = 20_000
-"""So many calls are counted from the record at most: 13,000 with 33,000 tool calls take 40 ms."""
+MAX_LIVE_CALLS = 5_000
+"""So many calls are counted from the record at most: with 12,500 tool calls they take 30 ms."""
 MAX_LIVE_HOURS = 48
 """So many hours, each by a part of the statement. An hour that is over is in the tables some minutes later."""
 MAX_ROWS = 2_000

@@ -9,7 +9,8 @@ import pytest
 
 from db.migrations.migrate import downgrade, schema_diff, upgrade
 from db.migrations.usage import MS_CLASSES, SUMS
-from db.read.queries import AuditReader
+from db.read import overview
+from db.read.queries import AuditReader, reading
 from db.read.usage import Group, Judged, judged, last_days, percentile, span, usage
 from db.write.usage import Roller, hour_of
 from protocol.config import Config
@@ -18,7 +19,16 @@ from protocol.records import BlockRecord, EndRecord, Record
 from protocol.runtime import Runtime
 from streams.connection import Connection
 from tests.support.checks.reading import insert
-from tests.support.checks.record import NOW, call_id, call_record, judgement_record, rows, tool_call_record
+from tests.support.checks.record import (
+    NOW,
+    call_id,
+    call_record,
+    chunks_record,
+    judgement_record,
+    release_record,
+    rows,
+    tool_call_record,
+)
 from workers.audit import rollups
 from workers.audit.rollups import Rollups
 
@@ -193,3 +203,31 @@ def test_spans_are_whole_hours() -> None:
 @pytest.mark.parametrize(("counts", "share", "ms"), [([], 0.5, None), ([4], 0.5, 1), ([0] * 20 + [1], 0.95, 97)])
 def test_percentiles_are_the_middle_of_a_class(counts: Sequence[int], share: float, ms: int | None) -> None:
     assert percentile([*counts, *[0] * (MS_CLASSES - len(counts))], share) == ms
+
+
+async def test_what_a_person_sees_first_is_what_the_record_has(url: str, reader: AuditReader) -> None:
+    now = datetime.now(UTC)
+    call = call_id(int(now.timestamp() * 1000))
+    open_call: list[Record] = [
+        call_record(call),
+        chunks_record(call, [b"a", b"b"]),
+        chunks_record(call, [b"c"], seq=3, verdict="hold", block=1),
+    ]
+    await insert(url, *outcomes(2), *open_call, release_record(call, b"out", seq=2))
+    async with reading(reader.engine) as connection:
+        by_minute = await overview.calls_by_minute(connection, now - 5 * HOUR)
+        assert sorted(by_minute.values()) == [1, 1]
+        assert by_minute[int(now.timestamp() // 60)] == 1
+        # two tool calls, one whose later word refused it, and a text
+        assert await overview.refused_since(connection, now - 5 * HOUR) == 4
+        assert await overview.refused_since(connection, now - HOUR) == 0
+        newest = await overview.newest_refusals(connection, now, 3)
+        assert [(one["kind"], one["block"], one["verdict"]) for one in newest] == [
+            ("tool_call", 5, "block"), ("tool_call", 4, "withheld"), ("tool_call", 2, "block"),
+        ]  # fmt: skip
+        assert [one["kind"] for one in await overview.newest_refusals(connection, now, 9)][3:] == ["text"]
+        [of_call, unknown] = await overview.open_calls(connection, [call_id(int(now.timestamp() * 1000) + 9), call])
+        assert (of_call["call_id"], of_call["key"], of_call["chunks"], of_call["held"]) == (call, "dev", 3, 1)
+        assert (unknown["key"], unknown["chunks"]) == (None, 0)
+        assert await overview.open_calls(connection, []) == []
+        assert await overview.sealed(connection) == (None, None)
