@@ -33,6 +33,7 @@ Run = Callable[["Runtime"], Coroutine[object, object, None]]
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file. (default: built-in rules; variable SLUICE_CONFIG)")]
+Model = Annotated[str, typer.Option("--model", help="The model to use. (default: the first that GET /v1/models names)")]
 ReadyFd = Annotated[int | None, typer.Option("--ready-fd", hidden=True)]
 
 
@@ -223,6 +224,34 @@ def presets(
     from sluice import presets_cli
 
     presets_cli.run(name, given or (), as_json=as_json)
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True})
+def run_agent(
+    command: Annotated[list[str], typer.Argument(help="The agent and its arguments, after --.", metavar="-- COMMAND")],
+    model: Model = "",
+) -> None:
+    """Run a coding agent through Sluice: `sluice run -- claude`. What is set is set for that process alone."""
+    from sluice import connect
+
+    connect.run(command, model=model)
+
+
+@app.command("connect")
+def connect_agent(
+    agent: Annotated[str, typer.Argument(help="claude, aider, opencode, goose, cline, llm; without it they are listed.")] = "",
+    show: Annotated[bool, typer.Option("--print", help="Print what to set, as lines for a shell. (default)")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Put it into the agent's own file, which is kept as it was.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Put that file back, byte for byte.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Send one request as the agent would, and say where its call is seen.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
+    model: Model = "",
+) -> None:
+    """Point a coding agent at Sluice for good, with a key of its own."""
+    from sluice import connect
+
+    asked = [name for name, given in (("print", show), ("write", write), ("undo", undo), ("check", check)) if given]
+    raise typer.Exit(connect.connect(agent, asked, model=model, yes=yes))
 
 
 @app.command()

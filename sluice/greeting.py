@@ -94,7 +94,7 @@ def greeting(url: str, key: str, data_dir: Path, *, shows: Shows | None = None, 
     lines += [
         f'OpenAI SDK:     OpenAI(base_url="{url}/v1", api_key="{key}")',
         f'Anthropic SDK:  Anthropic(base_url="{url}", api_key="{key}")',
-        f"Coding agents:  ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}",
+        f"Coding agents:  SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice run -- claude",
         f"The record:     SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice audit tool-calls",
         "",
     ]

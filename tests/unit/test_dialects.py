@@ -17,8 +17,8 @@ from tests.unit.test_repository import ROOT, tracked
 
 PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
 NAMED = re.compile(r'"(?:openai|anthropic)"|\.dialect (?:==|!=) (?!\w+\.dialect\b)')
-GUIDED = ("protocol/target.py", "protocol/text_calls/prompt.py")
-"""`guided: openai` is the name of a server's way to take a schema."""
+GUIDED = ("protocol/target.py", "protocol/text_calls/prompt.py", "sluice/agents.py")
+"""`guided: openai` is the name of a server's way to take a schema; the last has settings of other programs."""
 
 
 def test_nobody_but_the_dialects_names_a_dialect() -> None:
