@@ -157,7 +157,7 @@ class AuditReader:
         """Return one call with its request, tool calls, blocks, judgements and events; None when there is no such call."""
         async with reading(self.engine) as connection:
             row: Any = (await connection.execute(select(CALL_LOG).where(CALL_LOG.c.call_id == call_id))).one_or_none()
-            if row is None and (row := await _without_beginning(connection, call_id)) is None:
+            if row is None and (row := await without_beginning(connection, call_id)) is None:
                 return None
             body = await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call_id))
             chunks = await connection.scalar(select(func.count()).select_from(Chunk).where(Chunk.call_id == call_id))
@@ -290,7 +290,7 @@ async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
     return bool(await connection.scalar(select(or_(*known))))
 
 
-async def _without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
+async def without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
     """Return what `call_log` would show of a call whose START is not stored: its end, if stored; None for an unknown call."""
     if not await _known(connection, call_id):
         return None

@@ -1,0 +1,322 @@
+"""What the page of one call shows: sums by content block, the decisions on some blocks, and the bytes of small calls.
+
+A call may have 10,000 chunks, thousands of tool calls and bodies of megabytes. So chunks are counted here and not read, and of what is
+long a beginning and an end are. Must not know: words, templates.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from db.models import Call
+from db.read.items import (
+    JsonObject,
+    attempt_item,
+    call_item,
+    decision_item,
+    event_item,
+    facts,
+    score_item,
+)
+from db.read.queries import AuditReader, reading, without_beginning
+from db.read.views import CALL_LOG, ids_of, rows_of
+from db.text import from_column
+from protocol.records import to_bytes
+
+MOST_EVENTS = 200
+MOST_CHUNKS = 400
+MOST_BYTES = 512 * 1024
+"""Up to so much, both sides of a call are read whole for its page."""
+BEGINNING = 16
+"""Chunks of a block that its beginning is read from."""
+_SPANS: LiteralString = """
+SELECT block, count(*) AS chunks, min(seq) AS first_seq, max(seq) AS last_seq, min(at) AS first_at, max(at) AS last_at,
+    sum(octet_length(raw)) AS size FROM chunks WHERE call_id = :call GROUP BY block
+"""
+_TOOLS: LiteralString = """
+SELECT t.block, t.index, t.at, t.tool_call_id, t.name, t.executor, t.form, t.verdict, t.reason, t.policy, t.rule, t.schema_valid,
+    octet_length(t.arguments) AS size, octet_length(t.released_arguments) AS released_size, t.released_arguments = t.arguments AS is_same,
+    r.at AS released_at
+FROM tool_calls t LEFT JOIN tool_releases r ON r.call_id = :call AND r.block = t.block WHERE t.call_id = :call ORDER BY t.block
+"""
+_BLOCKS: LiteralString = "SELECT block, at, kind, verdict, reason, policy, rule FROM blocks WHERE call_id = :call ORDER BY block"
+_RELEASES: LiteralString = """
+SELECT count(*) AS n, coalesce(sum(octet_length(payload)), 0) AS size, min(at) AS first_at, max(at) AS last_at,
+    array_agg(seq ORDER BY number) AS seqs FROM releases WHERE call_id = :call
+"""
+_JUDGED: LiteralString = """
+SELECT block, step, at, model, policy, probability, threshold, latency_ms, attempts, error FROM judgements WHERE call_id = :call
+ORDER BY block, step
+"""
+_EVENTS: LiteralString = "SELECT kind, number, at, detail FROM events WHERE call_id = :call ORDER BY at, kind, number LIMIT :most"
+_ATTEMPTS: LiteralString = "SELECT * FROM attempts WHERE call_id = :call ORDER BY segment, attempt"
+_REST: LiteralString = """
+SELECT (SELECT octet_length(body) FROM request_bodies WHERE call_id = :call) AS body_size,
+    (SELECT count(*) FROM events WHERE call_id = :call) AS events,
+    (SELECT count(*) FROM dead_letters WHERE "left"(call_id, 36) = :name) AS dead_letters,
+    (SELECT count(*) FROM scores WHERE call_id = :call) AS scores,
+    (SELECT chunks FROM ends WHERE call_id = :call) AS chunks_said
+"""
+_SEAL: LiteralString = """
+SELECT s.position, s.part, s.at, s.form, (SELECT min(k.size) FROM checkpoints k WHERE k.size > s.position) AS checkpoint
+FROM seals s WHERE s.call_id = :call AND s.part >= 0 ORDER BY s.part
+"""
+_BESIDE: LiteralString = """
+SELECT (SELECT max(call_id::text) FROM (SELECT call_id FROM calls WHERE session = :session AND key = :key AND call_id < :call
+        ORDER BY call_id DESC LIMIT 1) b) AS before,
+    (SELECT min(call_id::text) FROM (SELECT call_id FROM calls WHERE session = :session AND key = :key AND call_id > :call
+        ORDER BY call_id LIMIT 1) n) AS next
+"""
+_ARGUMENTS: LiteralString = """
+SELECT block, substring(arguments FROM 1 FOR :most) AS start, substring(released_arguments FROM 1 FOR :most) AS released,
+    CASE WHEN octet_length(arguments) > :most THEN substring(arguments FROM octet_length(arguments) - :tail + 1) END AS tail,
+    CASE WHEN octet_length(released_arguments) > :most
+        THEN substring(released_arguments FROM octet_length(released_arguments) - :tail + 1) END AS released_tail
+FROM tool_calls WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[]))
+"""
+_JUDGEMENTS: LiteralString = """
+SELECT block, step, octet_length(prompt) AS prompt_size, octet_length(reply) AS reply_size, substring(prompt FROM 1 FOR :most) AS prompt,
+    substring(reply FROM 1 FOR :most) AS reply, explanation, input_tokens, output_tokens
+FROM judgements WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[])) ORDER BY block, step
+"""
+_BEGINNINGS: LiteralString = """
+SELECT w.block, k.seq, k.raw FROM unnest(CAST(:blocks AS integer[]), CAST(:firsts AS integer[])) AS w(block, first)
+CROSS JOIN LATERAL (
+    SELECT seq, raw FROM chunks WHERE call_id = :call AND seq >= w.first AND block = w.block AND octet_length(raw) < 65536
+    ORDER BY seq LIMIT :most
+) k ORDER BY k.seq
+"""
+_SENT: LiteralString = """
+SELECT CASE WHEN e.relayed < 0 THEN (SELECT max(v.number) FROM events v WHERE v.call_id = :call AND v.kind = 'relayed')
+    ELSE e.relayed END AS relayed FROM (SELECT) one LEFT JOIN ends e ON e.call_id = :call
+"""
+_OWN: LiteralString = "SELECT kind, number, detail FROM events WHERE call_id = :call AND kind IN ('late', 'frame') ORDER BY number"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The chunks of a block, counted."""
+
+    chunks: int
+    first_seq: int
+    last_seq: int
+    first_at: datetime
+    last_at: datetime
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What is read of some blocks beside the sums: by block."""
+
+    arguments: dict[int, Any]
+    judgements: dict[int, list[Any]]
+    scores: dict[int, list[JsonObject]]
+    decisions: dict[int, list[JsonObject]]
+    labels: dict[int, Any]
+
+
+@dataclass(slots=True)
+class Overview:
+    """A call without its content: what there is of each block, and what happened around them."""
+
+    call_id: UUID
+    call: JsonObject
+    spans: dict[int, Span]
+    tools: dict[int, Any]
+    blocks: dict[int, Any]
+    judged: list[Any]
+    releases: Any
+    events: list[JsonObject]
+    attempts: list[JsonObject]
+    rest: Any
+    seals: list[Any]
+    before: str | None = None
+    next: str | None = None
+    numbers: list[int] = field(default_factory=list)
+    """The blocks, in the order of the answer."""
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks are on record."""
+        return sum(span.chunks for span in self.spans.values())
+
+    @property
+    def is_shed(self) -> bool:
+        """Are its chunks gone, though it had some?"""
+        return not self.spans and bool(self.rest.chunks_said)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How much they are."""
+        return sum(span.size for span in self.spans.values())
+
+
+async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview | None:
+    """Return what is known of a call; None where no call has that id."""
+    given = {"call": call_id}
+    calls = rows_of(CALL_LOG)
+    row: Any = (await connection.execute(select(calls).params({ids_of(CALL_LOG): [call_id]}))).one_or_none()
+    if row is None and (row := await without_beginning(connection, call_id)) is None:
+        return None
+    begun = (await connection.execute(select(*Call.__table__.columns).where(Call.call_id == call_id))).one_or_none()
+    spans = {
+        own.block: Span(own.chunks, own.first_seq, own.last_seq, own.first_at, own.last_at, int(own.size))
+        for own in await connection.execute(text(_SPANS), given)
+    }
+    events = [event_item(own) for own in await connection.execute(text(_EVENTS), given | {"most": MOST_EVENTS})]
+    found = Overview(
+        call_id,
+        {**call_item(row), **facts(begun, "calls")},
+        spans,
+        {own.block: own for own in await connection.execute(text(_TOOLS), given)},
+        {own.block: own for own in await connection.execute(text(_BLOCKS), given)},
+        list(await connection.execute(text(_JUDGED), given)),
+        (await connection.execute(text(_RELEASES), given)).one(),
+        events,
+        [attempt_item(own) for own in await connection.execute(text(_ATTEMPTS), given)],
+        (await connection.execute(text(_REST), given | {"name": str(call_id)})).one(),
+        list(await connection.execute(text(_SEAL), given)),
+    )
+    if begun is not None and begun.session:
+        beside = given | {"session": begun.session, "key": begun.key}
+        found.before, found.next = (await connection.execute(text(_BESIDE), beside)).one()
+    found.numbers = _in_order(found)
+    return found
+
+
+def _in_order(found: Overview) -> list[int]:
+    """The blocks by their first chunks. One that has none of its own, a call found in text, stands behind the text it was found in."""
+    numbers = {number for number in found.spans if number >= 0} | found.tools.keys() | found.blocks.keys() | {j.block for j in found.judged}
+    firsts = sorted((span.first_seq, number) for number, span in found.spans.items() if number >= 0)
+
+    def place(number: int) -> tuple[float, int]:
+        if (span := found.spans.get(number)) is not None:
+            return span.first_seq, number
+        own = found.tools.get(number) or found.blocks.get(number)
+        if own is None or not firsts:
+            return float("inf"), number
+        begun = [seq for seq, block in firsts if found.spans[block].first_at <= own.at]
+        return (begun[-1] + 0.5 if begun else -1.0), number
+
+    return sorted(numbers, key=place)
+
+
+async def read_details(connection: AsyncConnection, call_id: UUID, blocks: Sequence[int], *, most: int, tail: int) -> Details:
+    """Return arguments, judgements, scores and labels of these blocks: of each text the first `most` bytes, of longer arguments also the
+    last `tail`."""
+    given = {"call": call_id, "blocks": list(blocks)}
+    judgements: dict[int, list[Any]] = {}
+    for row in await connection.execute(text(_JUDGEMENTS), given | {"most": most}):
+        judgements.setdefault(row.block, []).append(row)
+    scores: dict[int, list[JsonObject]] = {}
+    decisions: dict[int, list[JsonObject]] = {}
+    for name, item, into in (("scores", score_item, scores), ("decisions", decision_item, decisions)):
+        query = f"SELECT * FROM {name} WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[])) ORDER BY block, step"
+        for row in await connection.execute(text(query), given):
+            into.setdefault(row.block, []).append(item(row))
+    labels: dict[int, Any] = {}
+    # a database of before has no such table
+    if blocks and await connection.scalar(text("SELECT to_regclass('labels')")) is not None:
+        query = (
+            "SELECT block, at, key, label, note FROM labels WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[])) ORDER BY at"
+        )
+        labels = {row.block: row for row in await connection.execute(text(query), given)}
+    cuts = given | {"most": most, "tail": tail}
+    arguments = {row.block: row for row in await connection.execute(text(_ARGUMENTS), cuts)}
+    return Details(arguments, judgements, scores, decisions, labels)
+
+
+async def read_chunks(connection: AsyncConnection, call_id: UUID) -> AsyncIterator[tuple[int, int, bytes]]:
+    """Yield number, block and bytes of each chunk, in order."""
+    rows = await connection.stream(
+        text("SELECT seq, block, raw FROM chunks WHERE call_id = :call ORDER BY seq"),
+        {"call": call_id},
+        execution_options={"yield_per": 100},
+    )
+    async for seq, block, raw in rows:
+        yield seq, block, raw
+
+
+async def read_beginnings(connection: AsyncConnection, call_id: UUID, blocks: dict[int, int]) -> list[tuple[int, bytes]]:
+    """Return block and bytes of the first chunks of some blocks; `blocks` says where each begins."""
+    given = {"call": call_id, "blocks": list(blocks), "firsts": list(blocks.values()), "most": BEGINNING}
+    return [(block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), given)]
+
+
+async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator[bytes]:
+    """Yield what the client got, without keepalives: what was relayed of the releases and, where that is not known, all of them; and what
+    the gateway wrote itself."""
+    relayed = await connection.scalar(text(_SENT), {"call": call_id})
+    own = [
+        (kind, number, to_bytes(from_column(detail))) for kind, number, detail in await connection.execute(text(_OWN), {"call": call_id})
+    ]
+    late = {number: data for kind, number, data in own if kind == "late"}
+    rows = await connection.stream(
+        text("SELECT number, number_next, payload FROM releases WHERE call_id = :call ORDER BY number"),
+        {"call": call_id},
+        execution_options={"yield_per": 100},
+    )
+    async for number, number_next, payload in rows:
+        instead = next((at for at in late if number <= at < number_next), None)
+        if instead is not None:
+            yield late.pop(instead)
+        elif relayed is None or number_next <= relayed:
+            yield payload
+    for kind, _, data in own:
+        if kind == "frame":
+            yield data
+
+
+async def read_body(reader: AuditReader, call_id: UUID, *, piece: int = 2**20) -> AsyncIterator[bytes]:
+    """Yield the request body in pieces."""
+    at = 1
+    async with reading(reader.engine) as connection:
+        while True:
+            query = "SELECT substring(body FROM CAST(:at AS integer) FOR CAST(:piece AS integer)) FROM request_bodies WHERE call_id = :call"
+            data = await connection.scalar(text(query), {"at": at, "piece": piece, "call": call_id})
+            if not data:
+                return
+            yield data
+            at += piece
+
+
+_COLUMNS = {
+    "arguments": ("tool_calls", "arguments"), "released": ("tool_calls", "released_arguments"),
+    "prompt": ("judgements", "prompt"), "reply": ("judgements", "reply"),
+}  # fmt: skip
+"""Of a block: what can be had whole."""
+
+
+async def read_part(reader: AuditReader, call_id: UUID, block: int, part: str, step: int = 0) -> bytes | None:
+    """Return the arguments, prompt or reply of a block whole; None where there is none. Raises KeyError for another part."""
+    table, column = _COLUMNS[part]
+    query = f"SELECT {column} FROM {table} WHERE call_id = :call AND block = :block"
+    given: dict[str, Any] = {"call": call_id, "block": block}
+    if table == "judgements":
+        query, given = f"{query} AND step = :step", given | {"step": step}
+    async with reading(reader.engine) as connection:
+        found = await connection.scalar(text(query), given)
+    return None if found is None else bytes(found)
+
+
+async def read_raw(reader: AuditReader, call_id: UUID, of: str, number: int) -> bytes | None:
+    """Return the bytes of a chunk or a release; None where there is none. Raises KeyError for something else."""
+    column, key = {"chunks": ("raw", "seq"), "releases": ("payload", "number")}[of]
+    async with reading(reader.engine) as connection:
+        query = f"SELECT {column} FROM {of} WHERE call_id = :call AND {key} = :number"
+        found = await connection.scalar(text(query), {"call": call_id, "number": number})
+    return None if found is None else bytes(found)
+
+
+async def read_gone(connection: AsyncConnection, call_id: UUID) -> tuple[datetime, str] | None:
+    """Return when and why the rows of a call were dropped; None where no such day was dropped."""
+    query = "SELECT at, note FROM seals WHERE part = -1 AND call_id > :call ORDER BY position LIMIT 1"
+    row = (await connection.execute(text(query), {"call": call_id})).one_or_none()
+    sealed = await connection.scalar(text("SELECT count(*) FROM seals WHERE call_id = :call AND part >= 0"), {"call": call_id})
+    return (row.at, row.note) if row is not None and sealed else None

@@ -1,0 +1,88 @@
+"""Arguments of a tool call as a page shows them: in lines, raw beside released, and as sent where that is not the same.
+
+Must not know: the database, templates.
+"""
+
+import re
+from typing import Any
+
+from pages.diff import Diff, diff
+from pages.pretty import pretty
+from protocol.json_strict import AmbiguousJson, loads_call
+from protocol.records import to_text
+
+WHOLE = 64 * 1024
+"""Arguments up to so many bytes are shown whole."""
+ENDS = 4 * 1024
+"""Of longer ones, so many bytes from the beginning and from the end."""
+_CONTEXT = 3
+"""Lines beside a change that are shown with it."""
+_BLANK = re.compile(r"\s+")
+
+
+def shown(start: bytes, tail: bytes | None, size: int, most: int) -> dict[str, Any]:
+    """Return a text as far as it was read: `start` holds its first `most` bytes, `tail` the last ones where it is longer."""
+    if size <= most:
+        return {"text": to_text(start), "size": size, "cut": False, "tail": ""}
+    end = (tail or b"").decode(errors="ignore")
+    first = start[:ENDS].decode(errors="ignore")
+    return {"text": first, "size": size, "cut": True, "tail": end, "first": len(first.encode()), "last": len(end.encode())}
+
+
+def one_side(found: dict[str, Any]) -> dict[str, Any]:
+    """Add how arguments read in lines, and whether they have to be shown as sent too, and why."""
+    if found["cut"]:
+        return {**found, "lines": None, "exact": None, "why": ""}
+    text = found["text"]
+    lines = in_lines(text)
+    why = doubt(text)
+    if lines is None:
+        return {**found, "lines": None, "exact": text, "why": why or "too long to be put into lines"}
+    if not why and _BLANK.sub("", lines) != _BLANK.sub("", text):
+        why = "in lines they are not the same"
+    return {**found, "lines": lines, "exact": text if why else None, "why": why}
+
+
+def in_lines(text: str) -> str | None:
+    """Return JSON in lines, in the order in which it was sent; None for what is none."""
+    pieces = pretty(text)
+    return None if pieces is None else "".join(piece.text for piece in pieces)
+
+
+def doubt(text: str) -> str:
+    """Return why two programs may read this in two ways; nothing where they do not."""
+    try:
+        loads_call(text)
+    except AmbiguousJson as error:
+        return str(error)
+    except (ValueError, RecursionError):
+        return "it is no JSON"
+    return ""
+
+
+def compared(old: str, new: str, **bounds: Any) -> dict[str, Any]:
+    """Return two texts as lines with what changed in them: JSON in lines, if both are; only the lines around changes."""
+    left, right = in_lines(old), in_lines(new)
+    found = diff(old, new, **bounds) if left is None or right is None else diff(left, right, **bounds)
+    return {"lines": folded(found), "aligned": found.aligned}
+
+
+def folded(found: Diff, *, context: int = _CONTEXT, whole: bool = False) -> list[dict[str, Any]]:
+    """Return the lines of a comparison as JSON values. A stretch of equal lines becomes one with the sign "…", which says how many."""
+    near = set[int]()
+    for at, line in enumerate(found.lines):
+        if line.sign != " ":
+            near.update(range(at - context, at + context + 1))
+    lines: list[dict[str, Any]] = []
+    skipped = 0
+    for at, line in enumerate(found.lines):
+        if line.sign == " " and at not in near and not whole:
+            skipped += 1
+            continue
+        if skipped:
+            lines.append({"sign": "…", "parts": [], "skipped": skipped})
+            skipped = 0
+        lines.append({"sign": line.sign, "parts": [{"text": part.text, "changed": part.changed} for part in line.parts], "skipped": 0})
+    if skipped:
+        lines.append({"sign": "…", "parts": [], "skipped": skipped})
+    return lines

@@ -1,0 +1,154 @@
+"""The head of a call's page: who, when, how it ended, what is to be known of its record, and where the time went.
+
+Must not know: the database, templates.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from db.read.items import time as iso
+from db.read.story import MOST_EVENTS, Overview
+from protocol.records import STREAM_LOST, UNCLAIMED
+
+_ENDS = {
+    "complete": "",
+    "client_gone": "The client went away before its answer was complete.",
+    "gateway_lost": "Its gateway died, so nobody knows how much of it the client got.",
+    STREAM_LOST: "Redis lost the call while it ran: what was not recorded by then is not known.",
+    UNCLAIMED: "No policy worker ever began it, so nothing was sent to a model.",
+    "stream_timeout": "No answer came from a policy worker in time.",
+    "refused": "A policy refused the request.",
+    "overloaded": "It was shed: the gateway had no room for it.",
+}
+_FROM_HEADER = "session"
+_MOST_MARKS = 40
+"""Judgements and commits that the bar shows; the table has all that are listed."""
+_SHOWN_ELSEWHERE = frozenset(("keepalive",))
+
+
+def head(found: Overview, now: datetime) -> dict[str, Any]:
+    """Return what stands above the rows."""
+    call = found.call
+    created, ended = _time(call["created_at"]), _time(call["ended_at"])
+    is_open = call["state"] == "ACTIVE"
+    takeovers = sum(event["kind"] == "takeover" for event in found.events)
+    source = next((event["detail"] for event in found.events if event["kind"] == _FROM_HEADER), "")
+    return {
+        **{name: call[name] for name in (
+            "call_id", "session", "key", "key_id", "model", "upstream", "policy", "policy_revision", "policy_set", "stream", "dialect",
+            "endpoint", "gateway", "state", "reason", "status", "stop_reason", "usage", "tool_calls", "tool_calls_blocked", "created_at",
+            "ended_at", "incomplete", "user_agent",
+        )},
+        "session_from": source,
+        "is_open": is_open,
+        "mood": "open" if is_open else "refused" if call["state"] == "FAILED" else "ok",
+        "sentence": _ENDS.get(call["reason"] or "", ""),
+        "duration_ms": round(((ended or now) - created).total_seconds() * 1000) if created else None,
+        "takeovers": takeovers,
+        "chunks": found.chunks,
+        "chunk_bytes": found.chunk_bytes,
+        "releases": found.releases.n,
+        "released_bytes": int(found.releases.size),
+        "body_bytes": found.rest.body_size,
+        "before": found.before,
+        "next": found.next,
+        "sealed": _sealed(found),
+        "notes": _notes(found),
+    }  # fmt: skip
+
+
+def _time(at: str | None) -> datetime | None:
+    return None if at is None else datetime.fromisoformat(at)
+
+
+def _sealed(found: Overview) -> dict[str, Any] | None:
+    """Where the call stands in the tree of seals, and under which checkpoint."""
+    if not found.seals:
+        return None
+    last = found.seals[-1]
+    return {"position": last.position, "at": iso(last.at), "parts": len(found.seals), "checkpoint": last.checkpoint}
+
+
+def _notes(found: Overview) -> list[dict[str, str]]:
+    """Sentences about the record itself. `mood`: how grave it is."""
+    call, notes = found.call, []
+    for event in found.events:
+        if event["kind"] == "redacted":
+            why = f": {event['detail']}" if event["detail"] else ""
+            notes.append(("held", f"Its content was redacted on {event['at']}{why}. What was decided is still here."))
+        elif event["kind"] == "incomplete":
+            notes.append(("refused", f"Something is missing on record: {event['detail']}"))
+    if call["incomplete"] and not any("missing" in text for _, text in notes):
+        notes.append(("refused", "The record of this call lacks something."))
+    if found.is_shed:
+        notes.append(("held", f"Its {found.rest.chunks_said:,} chunks are not on record any more."))
+    if call["claimed_at"] is None and call["reason"] != UNCLAIMED:
+        notes.append(("refused", "The beginning of this call is not on record: its key, model and policy are not known."))
+    if found.rest.dead_letters:
+        notes.append(("refused", f"{found.rest.dead_letters:,} records of it fit no table and lie in the dead letters."))
+    if call["state"] != "ACTIVE" and not found.seals:
+        notes.append(("muted", "Not sealed yet."))
+    return [{"mood": mood, "text": text} for mood, text in notes]
+
+
+def events(found: Overview) -> dict[str, Any]:
+    """Return what happened besides, and how much of that is not listed."""
+    listed = [event for event in found.events if event["kind"] not in _SHOWN_ELSEWHERE]
+    return {"items": listed, "more": max(0, found.rest.events - MOST_EVENTS)}
+
+
+def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
+    """Return where the time went: stretches in milliseconds from the call's beginning, each in a lane. None where nothing is known."""
+    call = found.call
+    created = _time(call["created_at"])
+    if created is None:
+        return None
+    claimed, ended = _time(call["claimed_at"]), _time(call["ended_at"])
+    firsts = [span.first_at for span in found.spans.values()]
+    lasts = [span.last_at for span in found.spans.values()]
+
+    def ms(at: datetime) -> int:
+        return max(0, round((at - created).total_seconds() * 1000))
+
+    stretches: list[dict[str, Any]] = []
+
+    def add(name: str, begin: datetime | None, end: datetime | None, lane: int) -> None:
+        if begin is not None and end is not None:
+            stretches.append({"name": name, "from": ms(begin), "to": max(ms(begin), ms(end)), "lane": lane})
+
+    add("claim", created, claimed, 0)
+    first, last = (min(firsts), max(lasts)) if firsts else (None, None)
+    add("first byte", claimed or created, first, 0)
+    add("stream", first, last, 0)
+    for judged in found.judged:
+        end = ms(judged.at)
+        stretches.append({"name": "judge", "from": max(0, end - judged.latency_ms), "to": end, "lane": 1})
+    for tool in found.tools.values():
+        if tool.released_at is not None:
+            add("commit", tool.at, tool.released_at, 2)
+    whole = max([ms(ended or now), *(one["to"] for one in stretches)], default=0)
+    totals = {name: _sum(stretches, name) for name in ("claim", "first byte", "stream", "judge", "commit")}
+    sealed = _sealed(found)
+    return {
+        "ms": whole,
+        "stretches": _drawn(stretches, whole),
+        "totals": [{"name": name, "ms": total, "n": n} for name, (total, n) in totals.items() if n],
+        "end_ms": ms(ended) if ended else None,
+        "sealed_ms": ms(datetime.fromisoformat(sealed["at"])) - ms(ended) if sealed and ended else None,
+    }
+
+
+def _sum(stretches: Sequence[dict[str, Any]], name: str) -> tuple[int, int]:
+    own = [one["to"] - one["from"] for one in stretches if one["name"] == name]
+    return sum(own), len(own)
+
+
+def _drawn(stretches: Sequence[dict[str, Any]], whole: int) -> list[dict[str, Any]]:
+    """Places on a bar of 1,000. The longest are drawn where there are many."""
+    longest = sorted(stretches, key=lambda one: one["from"] - one["to"])[:_MOST_MARKS]
+    return [
+        {**one, "x": round(1000 * one["from"] / whole, 1), "w": max(2, round(1000 * (one["to"] - one["from"]) / whole, 1))}
+        for one in sorted(longest, key=lambda one: (one["lane"], one["from"]))
+        if whole
+    ]

@@ -1,0 +1,349 @@
+"""The story of a call: one row a content block, in words that say what happened to whom.
+
+Rows of the record become what the template shows: JSON values alone. Must not know: the database, templates, HTTP.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from db.read.items import number as finite
+from db.read.items import time as iso
+from db.read.story import Details, Overview, Span
+from db.text import from_column
+from pages import arguments
+from pages.sides import Decided, Got, Said
+from protocol.records import to_text
+
+PAGE = 50
+"""Content blocks on a page."""
+FEW = 10
+"""Up to so many rows, each may show much."""
+BUDGET, BUDGET_OF_FEW = 20_000, 64_000
+"""Bytes of arguments and texts on a page of many rows, and of few."""
+LEAST = 240
+_WORDS = {
+    "allow": "released", "replace": "REPLACED", "block": "BLOCKED", "withheld": "WITHHELD", "discarded": "DISCARDED", "hold": "HELD",
+    "": "no verdict",
+}  # fmt: skip
+_REASONS = {
+    "audit_unavailable": "it could not be recorded in time",
+    "ambiguous_json": "its arguments can be read in more than one way",
+    "too_large": "its arguments are too large",
+    "schema": "its arguments do not fit the tool's schema",
+    "name": "no tool can have its name",
+    "not_offered": "a policy took this tool out of the request",
+    "tool_choice": "the request's tool_choice rules it out",
+    "one_call": "the request allows one call an answer",
+    "too_many": "there were too many calls",
+    "fault": "a policy failed",
+    "judge_unavailable": "no judge could be asked",
+    "judge_deadline": "the judge did not answer in time",
+    "judge_invalid": "the judge's answer could not be used",
+    "judge_fault": "the judge failed",
+    "undecided": "the call ended before it was decided",
+    "unfinished": "the upstream never finished it",
+    "after_denied": "it stands behind a call that was denied",
+    "not_allowed": "no rule allows it",
+}
+"""What the reasons mean that Sluice gives itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What was decoded of the call's bytes: both sides where it is small, else the beginnings of blocks."""
+
+    upstream: Mapping[int, Said] = field(default_factory=dict)
+    got: Mapping[int, Got] = field(default_factory=dict)
+    left: str = ""
+    """What the client got that is of no block: an error, for example."""
+    is_whole: bool = False
+    failed: str = ""
+    """The error with which the upstream ended."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How much of each text is read for a page."""
+
+    most: int
+    tail: int
+
+
+def cut_for(found: Overview, numbers: Sequence[int]) -> Cut:
+    """Return how much of each text may be read, so that the page stays small: all of it, if all are short."""
+    sizes = [(tool.size or 0) + (tool.released_size or 0) for number in numbers if (tool := found.tools.get(number)) is not None]
+    budget = BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET
+    if sum(min(size, 2 * arguments.ENDS) if size > arguments.WHOLE else size for size in sizes) <= budget:
+        return Cut(arguments.WHOLE, arguments.ENDS)
+    most = max(LEAST, budget // max(1, len(numbers)))
+    return Cut(most, min(most // 2, arguments.ENDS))
+
+
+def decided(found: Overview, upstream: Mapping[int, Said]) -> list[Decided]:
+    """Return what the two sides of a call are aligned by."""
+    rows = []
+    for number in found.numbers:
+        tool, said = found.tools.get(number), upstream.get(number)
+        verdict = _verdict(found, number)
+        if tool is not None:
+            goes = (
+                verdict in ("allow", "replace")
+                and tool.released_size is not None
+                and tool.form != "prompt"
+                and tool.released_at is not None
+            )
+            rows.append(Decided(number, True, said.text if said else "", released="" if goes else None))
+        elif said is not None:
+            rows.append(Decided(number, said.is_call, said.text, passed=verdict == "allow"))
+    return rows
+
+
+def rows(found: Overview, numbers: Sequence[int], details: Details, sides: Sides, cut: Cut) -> list[dict[str, Any]]:
+    """Return the rows of these blocks."""
+    texts = max(LEAST, (BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET // 2) // max(1, len(numbers)))
+    return [_row(found, number, details, sides, cut, texts) for number in numbers]
+
+
+def _row(found: Overview, number: int, details: Details, sides: Sides, cut: Cut, texts: int) -> dict[str, Any]:
+    tool, said, span = found.tools.get(number), sides.upstream.get(number), found.spans.get(number)
+    verdict, judgements = _verdict(found, number), details.judgements.get(number, [])
+    last = found.blocks.get(number) or tool
+    steps = [_step(found, number, row) for row in judgements]
+    kind = _kind(found, number, said)
+    row: dict[str, Any] = {
+        "number": number,
+        "kind": kind,
+        "label": _label(kind, tool, said, found.blocks.get(number)),
+        "name": from_column(tool.name) if tool is not None else said.name if said is not None else "",
+        "id": from_column(tool.tool_call_id) if tool is not None else "",
+        "executor": tool.executor if tool is not None else "",
+        "form": tool.form if tool is not None else "",
+        "verdict": verdict,
+        "word": _WORDS.get(verdict, verdict),
+        "mood": _mood(verdict),
+        "by": _by(last, steps),
+        "policy": from_column(last.policy) if last is not None else "",
+        "rule": from_column(last.rule) if last is not None and last.rule else "",
+        "reason": from_column(last.reason) if last is not None else "",
+        "decided_at": iso(last.at) if last is not None else None,
+        "released_at": iso(tool.released_at) if tool is not None else None,
+        **_counts(found, span, said if sides.is_whole else None),
+        "text": None,
+        "arguments": None,
+        "released": None,
+        "changes": None,
+        "got": _got(sides, number, kind, verdict, texts),
+        "steps": steps,
+        "scores": details.scores.get(number, []),
+        "decisions": details.decisions.get(number, []),
+        "holds": _holds(span, tool, steps),
+        "label_of": _label_of(details.labels.get(number)),
+        "sealed_bytes": said.sealed if said is not None else 0,
+        "is_judged": bool(steps) and tool is not None,
+    }
+    row["sentence"] = _sentence(found, number, row)
+    row["because"] = _because(row, found)
+    if tool is not None:
+        row.update(_arguments(details.arguments.get(number), tool, cut))
+    elif said is not None:
+        row["text"] = _text(said, span, sides.is_whole, texts)
+    return row
+
+
+def _verdict(found: Overview, number: int) -> str:
+    """The last word on a block; held while the call is open, and nothing where the record has none."""
+    row = found.blocks.get(number) or found.tools.get(number)
+    if row is not None:
+        return str(row.verdict)
+    return "hold" if found.call["state"] == "ACTIVE" else ""
+
+
+def _mood(verdict: str) -> str:
+    """How a verdict looks: one of the classes of the style sheet."""
+    return {"allow": "ok", "replace": "changed", "block": "refused", "withheld": "refused", "discarded": "muted"}.get(verdict, "held")
+
+
+def _kind(found: Overview, number: int, said: Said | None) -> str:
+    if number in found.tools:
+        return "tool"
+    kind = found.blocks[number].kind if number in found.blocks else ""
+    if said is not None and (kind in ("", "other") or said.kind == "thinking"):
+        kind = said.kind or kind
+    return "tool" if kind in ("tool_use", "server_tool_use") else kind or "block"
+
+
+def _label(kind: str, tool: Any, said: Said | None, block: Any) -> str:
+    """What a block is, without its name."""
+    if tool is not None:
+        found = {"client": "tool", "provider": "provider's tool", "mcp": "MCP tool", "nested": "tool inside a tool"}.get(
+            tool.executor, "tool"
+        )
+        return f"{found}, written as text" if tool.form == "prompt" else found
+    if kind == "tool":
+        return "tool"
+    if kind == "thinking" and said is not None and not said.text and said.sealed:
+        return "thinking, encrypted by the provider"
+    if kind == "text" and said is not None and said.name == "refusal":
+        return "the model's refusal"
+    return {"other": "block", "opaque": "not modelled"}.get(kind, kind)
+
+
+def _counts(found: Overview, span: Span | None, said: Said | None) -> dict[str, Any]:
+    if span is None:
+        return {"chunks": 0, "bytes": 0, "releases": 0, "characters": len(said.text) if said is not None else None, "first_seq": None}
+    seqs = found.releases.seqs or []
+    releases = bisect_right(seqs, span.last_seq) - bisect_left(seqs, span.first_seq)
+    return {
+        "chunks": span.chunks, "bytes": span.size, "releases": releases, "characters": len(said.text) if said is not None else None,
+        "first_seq": span.first_seq,
+    }  # fmt: skip
+
+
+def _by(last: Any, steps: Sequence[Mapping[str, Any]]) -> str:
+    """Who refused or changed it: a judge, a rule, or nothing that has a name of its own."""
+    if last is None or last.verdict == "allow":
+        return ""
+    if steps and steps[-1]["policy"] == from_column(last.policy) and last.reason.startswith("judge"):
+        return "judge"
+    return "rule" if last.rule else ""
+
+
+def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
+    """What happened to whom."""
+    if row["kind"] == "tool":
+        return _of_tool(found, number, row)
+    got, verdict = row["got"], row["verdict"]
+    if verdict == "allow":
+        if row["kind"] == "thinking" and row["sealed_bytes"] and not row["characters"]:
+            return "released as it came; nobody here can read it"
+        if found.call["reason"] == "client_gone" and got is None:
+            return "approved; the client was gone before it had all of it"
+        return "released, unchanged"
+    return {
+        "replace": "released, changed",
+        "block": "said by the model, never released from the place on where it was blocked" if row["kind"] == "text" else "never released",
+        "withheld": _behind(found, number, row["reason"]),
+        "discarded": "of an answer that was not chosen, never released",
+        "hold": "being decided",
+    }.get(verdict, _no_word(found))
+
+
+def _of_tool(found: Overview, number: int, row: Mapping[str, Any]) -> str:
+    tool, runs = found.tools.get(number), row["executor"] not in ("client", "")
+    match row["verdict"]:
+        case "allow" | "replace" if tool is not None and tool.released_at is None:
+            return "asked for, approved, never released" if found.call["state"] != "ACTIVE" else "asked for, approved, not released yet"
+        case "allow":
+            return "run by the provider, released" if runs else "asked for, released unchanged"
+        case "replace":
+            return "asked for, released with other arguments"
+        case "block":
+            return "withheld; the provider may have run it" if runs else "asked for, never released"
+        case "withheld":
+            return _behind(found, number, row["reason"])
+        case "discarded":
+            return "asked for in an answer that was not chosen, never released"
+        case "hold":
+            return "asked for, being decided"
+        case _:
+            return f"asked for; {_no_word(found)}"
+
+
+def _behind(found: Overview, number: int, reason: str) -> str:
+    if reason == "after_denied":
+        place = found.numbers.index(number)
+        denied = [n for n in found.numbers[:place] if n in found.tools and _verdict(found, n) in ("block", "withheld")]
+        if denied:
+            return f"withheld behind #{denied[-1]}"
+    if reason == "unfinished":
+        span = found.spans.get(number)
+        return (
+            f"withheld: the upstream never finished it; its last chunk is {span.last_seq:,}" if span else "withheld: it was never finished"
+        )
+    return "withheld"
+
+
+def _no_word(found: Overview) -> str:
+    if found.is_shed:
+        return "its chunks are not on record any more"
+    return "no decision is on record" if found.call["state"] != "ACTIVE" else "being decided"
+
+
+def _because(row: Mapping[str, Any], found: Overview) -> str:
+    """Why, where the reason is one of Sluice's own."""
+    return "" if row["verdict"] == "allow" or row["reason"] == "after_denied" else _REASONS.get(row["reason"], "")
+
+
+def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict[str, Any] | None:
+    """What the client got in place of what was not released as it came."""
+    got = sides.got.get(number)
+    if not sides.is_whole or got is None or verdict in ("allow", "") or (verdict == "replace" and kind == "tool"):
+        return None
+    return {"text": got.text[:texts], "length": len(got.text), "shared": [n for n in got.shared if n != number]}
+
+
+def _text(said: Said, span: Span | None, is_whole: bool, texts: int) -> dict[str, Any] | None:
+    text = said.text
+    if not text:
+        return None
+    more = not is_whole and span is not None and said.chunks < span.chunks
+    return {"text": text[:texts], "length": None if more else len(text), "cut": more or len(text) > texts, "first": min(texts, len(text))}
+
+
+def _arguments(read: Any, tool: Any, cut: Cut) -> dict[str, Any]:
+    """The arguments as asked and as released, and what changed between."""
+    if read is None:
+        return {}
+    asked = arguments.one_side(arguments.shown(bytes(read.start), _bytes(read.tail), tool.size, cut.most))
+    if read.released is None or tool.is_same:
+        return {"arguments": asked}
+    released = arguments.shown(bytes(read.released), _bytes(read.released_tail), tool.released_size, cut.most)
+    if asked["cut"] or released["cut"]:
+        return {"arguments": asked, "released": arguments.one_side(released)}
+    return {"arguments": asked, "released": arguments.one_side(released), "changes": arguments.compared(asked["text"], released["text"])}
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _step(found: Overview, number: int, row: Any) -> dict[str, Any]:
+    """One question to a judge, with what it answered."""
+    own = next(j for j in found.judged if j.block == number and j.step == row.step)
+    probability, threshold = finite(own.probability), finite(own.threshold)
+    return {
+        "step": own.step, "at": iso(own.at), "model": from_column(own.model), "policy": from_column(own.policy), "probability": probability,
+        "threshold": threshold, "reached": probability is not None and threshold is not None and probability >= threshold,
+        "latency_ms": own.latency_ms, "attempts": own.attempts, "error": own.error, "explanation": from_column(row.explanation),
+        "input_tokens": row.input_tokens, "output_tokens": row.output_tokens,
+        "prompt": _beginning(row.prompt, row.prompt_size), "reply": _beginning(row.reply, row.reply_size),
+    }  # fmt: skip
+
+
+def _beginning(data: Any, size: int) -> dict[str, Any]:
+    data = bytes(data)
+    return {"text": to_text(data) if len(data) == size else data.decode(errors="ignore"), "size": size, "cut": len(data) < size}
+
+
+def _holds(span: Span | None, tool: Any, steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How long a complete tool call was held, and by whom."""
+    if span is None or tool is None:
+        return []
+    judged = sum(step["latency_ms"] for step in steps)
+    whole = _ms(span.last_at, tool.at)
+    holds = [{"who": "policy", "ms": max(0, whole - judged)}, {"who": "judge", "ms": judged}]
+    if tool.released_at is not None:
+        holds.append({"who": "commit", "ms": max(0, _ms(tool.at, tool.released_at))})
+    return [hold for hold in holds if hold["ms"]]
+
+
+def _label_of(row: Any) -> dict[str, Any] | None:
+    return None if row is None else {"label": row.label, "note": from_column(row.note), "key": from_column(row.key), "at": iso(row.at)}
+
+
+def _ms(begin: datetime, end: datetime) -> int:
+    return round((end - begin).total_seconds() * 1000)
