@@ -3,6 +3,8 @@
 Must not know: the database, templates.
 """
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -21,10 +23,11 @@ _ENDS = {
     "refused": "A policy refused the request.",
     "overloaded": "It was shed: the gateway had no room for it.",
 }
-_FROM_HEADER = "session"
+_IDENTIFIED = "identified"
+"""The event that says where the session's name was found."""
 _MOST_MARKS = 40
 """Judgements and commits that the bar shows; the table has all that are listed."""
-_SHOWN_ELSEWHERE = frozenset(("keepalive",))
+_SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED))
 
 
 def head(found: Overview, now: datetime) -> dict[str, Any]:
@@ -33,14 +36,14 @@ def head(found: Overview, now: datetime) -> dict[str, Any]:
     created, ended = _time(call["created_at"]), _time(call["ended_at"])
     is_open = call["state"] == "ACTIVE"
     takeovers = sum(event["kind"] == "takeover" for event in found.events)
-    source = next((event["detail"] for event in found.events if event["kind"] == _FROM_HEADER), "")
     return {
         **{name: call[name] for name in (
             "call_id", "session", "key", "key_id", "model", "upstream", "policy", "policy_revision", "policy_set", "stream", "dialect",
             "endpoint", "gateway", "state", "reason", "status", "stop_reason", "usage", "tool_calls", "tool_calls_blocked", "created_at",
             "ended_at", "incomplete", "user_agent",
         )},
-        "session_from": source,
+        "session_from": _source(found),
+        "refused": _refused(found),
         "is_open": is_open,
         "mood": "open" if is_open else "refused" if call["state"] == "FAILED" else "ok",
         "sentence": _ENDS.get(call["reason"] or "", ""),
@@ -56,6 +59,23 @@ def head(found: Overview, now: datetime) -> dict[str, Any]:
         "sealed": _sealed(found),
         "notes": _notes(found),
     }  # fmt: skip
+
+
+def _source(found: Overview) -> str:
+    """Which header or field named the session."""
+    detail = next((event["detail"] for event in found.events if event["kind"] == _IDENTIFIED), "")
+    try:
+        said = json.loads(detail)
+    except ValueError:
+        return ""
+    source = said.get("source") if isinstance(said, dict) else None
+    return source if isinstance(source, str) else ""
+
+
+def _refused(found: Overview) -> list[list[Any]]:
+    """How many blocks have each verdict, the gravest first."""
+    counted = Counter(str((found.blocks.get(n) or found.tools[n]).verdict) for n in found.numbers if n in found.blocks or n in found.tools)
+    return [[verdict, counted[verdict]] for verdict in ("block", "replace", "withheld", "discarded", "allow") if counted[verdict]]
 
 
 def _time(at: str | None) -> datetime | None:
@@ -95,7 +115,7 @@ def _notes(found: Overview) -> list[dict[str, str]]:
 def events(found: Overview) -> dict[str, Any]:
     """Return what happened besides, and how much of that is not listed."""
     listed = [event for event in found.events if event["kind"] not in _SHOWN_ELSEWHERE]
-    return {"items": listed, "more": max(0, found.rest.events - MOST_EVENTS)}
+    return {"items_": listed, "more": max(0, found.rest.events - MOST_EVENTS)}
 
 
 def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
@@ -133,6 +153,7 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
     return {
         "ms": whole,
         "stretches": _drawn(stretches, whole),
+        "lanes": len({one["lane"] for one in stretches}),
         "totals": [{"name": name, "ms": total, "n": n} for name, (total, n) in totals.items() if n],
         "end_ms": ms(ended) if ended else None,
         "sealed_ms": ms(datetime.fromisoformat(sealed["at"])) - ms(ended) if sealed and ended else None,
@@ -147,8 +168,14 @@ def _sum(stretches: Sequence[dict[str, Any]], name: str) -> tuple[int, int]:
 def _drawn(stretches: Sequence[dict[str, Any]], whole: int) -> list[dict[str, Any]]:
     """Places on a bar of 1,000. The longest are drawn where there are many."""
     longest = sorted(stretches, key=lambda one: one["from"] - one["to"])[:_MOST_MARKS]
+    lanes = sorted({one["lane"] for one in longest})
     return [
-        {**one, "x": round(1000 * one["from"] / whole, 1), "w": max(2, round(1000 * (one["to"] - one["from"]) / whole, 1))}
+        {
+            **one,
+            "lane": lanes.index(one["lane"]),
+            "x": round(1000 * one["from"] / whole, 1),
+            "w": max(2, round(1000 * (one["to"] - one["from"]) / whole, 1)),
+        }
         for one in sorted(longest, key=lambda one: (one["lane"], one["from"]))
         if whole
     ]

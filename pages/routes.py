@@ -1,6 +1,7 @@
 """Which view answers which path."""
 
 from pages.page import Route
+from pages.views import call
 
-ROUTES: tuple[Route, ...] = ()
+ROUTES: tuple[Route, ...] = (*call.ROUTES,)
 """The routes of all views, each named in the module of its view."""

@@ -195,6 +195,20 @@ def _encrypted(value: object) -> int:
     return found
 
 
+def beginning(dialects: Sequence[Dialect], opening: bytes, pieces: Iterable[bytes]) -> Said | None:
+    """Return what the first chunks of a block say; `opening` is the one that began the message, if it is of no block."""
+    listener = Listener(dialects)
+    listener.take(opening)
+    for raw in pieces:
+        listener.take(raw)
+    if not listener.blocks:
+        return None
+    first, *rest = listener.blocks.values()
+    for said in rest:
+        first.pieces += said.pieces
+    return first
+
+
 def in_order(name: str | None) -> tuple[Dialect, ...]:
     """Return all dialects, the one of that name first."""
     return tuple(sorted(DIALECTS.values(), key=lambda dialect: dialect.name != name))

@@ -25,7 +25,7 @@ BUDGET, BUDGET_OF_FEW = 20_000, 64_000
 """Bytes of arguments and texts on a page of many rows, and of few."""
 LEAST = 240
 _WORDS = {
-    "allow": "released", "replace": "REPLACED", "block": "BLOCKED", "withheld": "WITHHELD", "discarded": "DISCARDED", "hold": "HELD",
+    "allow": "allowed", "replace": "REPLACED", "block": "BLOCKED", "withheld": "WITHHELD", "discarded": "DISCARDED", "hold": "HELD",
     "": "no verdict",
 }  # fmt: skip
 _REASONS = {
@@ -44,11 +44,11 @@ _REASONS = {
     "judge_invalid": "the judge's answer could not be used",
     "judge_fault": "the judge failed",
     "undecided": "the call ended before it was decided",
-    "unfinished": "the upstream never finished it",
-    "after_denied": "it stands behind a call that was denied",
     "not_allowed": "no rule allows it",
 }
 """What the reasons mean that Sluice gives itself."""
+_SAID = frozenset(("", "rule", "judge", "after_denied", "unfinished"))
+"""Those that are in other words of the row already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,7 @@ def _row(found: Overview, number: int, details: Details, sides: Sides, cut: Cut,
         "policy": from_column(last.policy) if last is not None else "",
         "rule": from_column(last.rule) if last is not None and last.rule else "",
         "reason": from_column(last.reason) if last is not None else "",
+        "said_why": "",
         "decided_at": iso(last.at) if last is not None else None,
         "released_at": iso(tool.released_at) if tool is not None else None,
         **_counts(found, span, said if sides.is_whole else None),
@@ -137,6 +138,7 @@ def _row(found: Overview, number: int, details: Details, sides: Sides, cut: Cut,
         "released": None,
         "changes": None,
         "got": _got(sides, number, kind, verdict, texts),
+        "went_out": said is not None and bool(said.text) and sides.got.get(number, Got()).text == said.text,
         "steps": steps,
         "scores": details.scores.get(number, []),
         "decisions": details.decisions.get(number, []),
@@ -146,7 +148,9 @@ def _row(found: Overview, number: int, details: Details, sides: Sides, cut: Cut,
         "is_judged": bool(steps) and tool is not None,
     }
     row["sentence"] = _sentence(found, number, row)
-    row["because"] = _because(row, found)
+    row["because"] = _because(row)
+    # reasons that say no more than the words before them are not said twice
+    row["said_why"] = "" if row["because"] or row["reason"] in _SAID else row["reason"]
     if tool is not None:
         row.update(_arguments(details.arguments.get(number), tool, cut))
     elif said is not None:
@@ -217,6 +221,8 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
     if row["kind"] == "tool":
         return _of_tool(found, number, row)
     got, verdict = row["got"], row["verdict"]
+    if verdict == "withheld" and row["reason"] == "unfinished" and row["went_out"]:
+        return f"{_behind(found, number, 'unfinished')}; what came of it was released"
     if verdict == "allow":
         if row["kind"] == "thinking" and row["sealed_bytes"] and not row["characters"]:
             return "released as it came; nobody here can read it"
@@ -273,9 +279,9 @@ def _no_word(found: Overview) -> str:
     return "no decision is on record" if found.call["state"] != "ACTIVE" else "being decided"
 
 
-def _because(row: Mapping[str, Any], found: Overview) -> str:
+def _because(row: Mapping[str, Any]) -> str:
     """Why, where the reason is one of Sluice's own."""
-    return "" if row["verdict"] == "allow" or row["reason"] == "after_denied" else _REASONS.get(row["reason"], "")
+    return "" if row["verdict"] == "allow" or row["reason"] in ("after_denied", "unfinished") else _REASONS.get(row["reason"], "")
 
 
 def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict[str, Any] | None:
@@ -283,7 +289,10 @@ def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict
     got = sides.got.get(number)
     if not sides.is_whole or got is None or verdict in ("allow", "") or (verdict == "replace" and kind == "tool"):
         return None
-    return {"text": got.text[:texts], "length": len(got.text), "shared": [n for n in got.shared if n != number]}
+    if (said := sides.upstream.get(number)) is not None and said.text == got.text:
+        return None
+    text = got.text.strip("\n")
+    return {"text": text[:texts], "length": len(text), "shared": [n for n in got.shared if n != number]}
 
 
 def _text(said: Said, span: Span | None, is_whole: bool, texts: int) -> dict[str, Any] | None:

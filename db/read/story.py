@@ -28,6 +28,8 @@ from db.read.views import CALL_LOG, ids_of, rows_of
 from db.text import from_column
 from protocol.records import to_bytes
 
+Connection = AsyncConnection
+"""What the functions here read through (`db.read.queries.reading`)."""
 MOST_EVENTS = 200
 MOST_CHUNKS = 400
 MOST_BYTES = 512 * 1024
@@ -91,6 +93,7 @@ CROSS JOIN LATERAL (
     ORDER BY seq LIMIT :most
 ) k ORDER BY k.seq
 """
+_OPENING: LiteralString = "SELECT block, substring(raw FROM 1 FOR 65536) AS raw FROM chunks WHERE call_id = :call ORDER BY seq LIMIT 1"
 _SENT: LiteralString = """
 SELECT CASE WHEN e.relayed < 0 THEN (SELECT max(v.number) FROM events v WHERE v.call_id = :call AND v.kind = 'relayed')
     ELSE e.relayed END AS relayed FROM (SELECT) one LEFT JOIN ends e ON e.call_id = :call
@@ -243,10 +246,13 @@ async def read_chunks(connection: AsyncConnection, call_id: UUID) -> AsyncIterat
         yield seq, block, raw
 
 
-async def read_beginnings(connection: AsyncConnection, call_id: UUID, blocks: dict[int, int]) -> list[tuple[int, bytes]]:
-    """Return block and bytes of the first chunks of some blocks; `blocks` says where each begins."""
+async def read_beginnings(connection: AsyncConnection, call_id: UUID, blocks: dict[int, int]) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """Return the call's first chunk where it is of no block, and block and bytes of the first chunks of some blocks, each of which begins
+    with the chunk that `blocks` says."""
+    opening = await connection.execute(text(_OPENING), {"call": call_id})
+    first = next((bytes(raw) for block, raw in opening if block < 0 and len(raw) < 65536), b"")
     given = {"call": call_id, "blocks": list(blocks), "firsts": list(blocks.values()), "most": BEGINNING}
-    return [(block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), given)]
+    return first, [(block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), given)]
 
 
 async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator[bytes]:

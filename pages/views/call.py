@@ -1,19 +1,19 @@
 """The page of a call: its story, one block of it, its bytes, and its export."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from db.filters import Filters
 from db.read.export import export_lines
+from db.read.items import time as iso
 from db.read.queries import reading
 from db.read.story import (
     MOST_BYTES,
     MOST_CHUNKS,
+    Connection,
     Overview,
     read_beginnings,
     read_body,
@@ -24,4 +24,259 @@ from db.read.story import (
     read_part,
     read_raw,
     read_sent,
+)
+from pages import arguments, head, links, story
+from pages.page import Asked, Download, Page, Redirect, Route, Shown
+from pages.sides import Listener, Said, align, beginning, in_order, read_client
+from pages.story import Cut, Sides
+from protocol.errors import InvalidRequest, NotFound
+
+_NUMBER = 10
+"""Digits of a number in a path."""
+TABS = (("Story", ""), ("Request", "request"), ("Wire", "wire"), ("Diff", "diff"), ("Hooks", "hooks"), ("Text", "text"), ("Proof", "proof"))
+
+
+async def call_of(asked: Asked) -> UUID:
+    """Return the call that the path names, by its id or the beginning of it. Raises InvalidRequest, NotFound."""
+    return await asked.services.reader.find_call(asked.params["call_id"])
+
+
+def check_query(asked: Asked, *known: str) -> None:
+    """Refuse what the page does not know. Raises InvalidRequest with the parameter's name."""
+    for name, value in asked.query:
+        if name not in known:
+            raise InvalidRequest(f"this page takes {', '.join(known) or 'no parameters'}", param=name[:64])
+        if len(value) > 200:
+            raise InvalidRequest("longer than 200 characters", param=name)
+
+
+def number_of(text: str, name: str) -> int:
+    """Return a number of a path or a query. Raises InvalidRequest."""
+    if not text.isascii() or not text.isdecimal() or len(text) > _NUMBER or int(text) >= 2**31:
+        raise InvalidRequest("must be a whole number", param=name)
+    return int(text)
+
+
+def upstream_dialect(asked: Asked, upstream: str | None) -> str | None:
+    """Return the dialect that a provider speaks by the configuration; None for one that is not there any more."""
+    found = asked.services.settings.config.upstreams.get(upstream or "")
+    return None if found is None else found.dialect
+
+
+async def show_call(asked: Asked) -> Page | Redirect:
+    """The story: one row a content block."""
+    call_id = await call_of(asked)
+    check_query(asked, "page", "from")
+    if asked.params["call_id"] != str(call_id):
+        return Redirect(links.call(call_id, **dict(asked.query)))
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+        if found is None:
+            return await _gone(connection, call_id)
+        pages = max(1, -(-len(found.numbers) // story.PAGE))
+        page = min(max(1, number_of(asked.one("page", "1"), "page")), pages)
+        numbers = found.numbers[(page - 1) * story.PAGE : page * story.PAGE]
+        rows = await _rows(asked, connection, found, numbers)
+    now = datetime.now(UTC)
+    values = {
+        **frame(found, "", now),
+        "rows": rows["rows"],
+        "left": rows["left"] if rows["left"] != rows["failed"] else "",
+        "failed": rows["failed"],
+        "problem": rows["problem"],
+        "timeline": head.timeline(found, now),
+        "events": head.events(found),
+        "attempts": found.attempts,
+        "pager": _pager(call_id, page, pages, len(found.numbers)),
+    }
+    return Page(template="call.html", title=_title(values), values=values, shown=Shown((call_id,), len(numbers)))
+
+
+def frame(found: Overview, tab: str, now: datetime | None = None) -> dict[str, Any]:
+    """Return what every tab of a call shows above its own."""
+    made = head.head(found, now or datetime.now(UTC))
+    beside = {"Wire": f"{made['chunks']:,}", "Proof": "✓ sealed" if made["sealed"] else "not sealed"}
+    refused = (made["tool_calls_blocked"] or 0) if isinstance(made["tool_calls_blocked"], int) else 0
+    if refused:
+        beside["Diff"] = f"{refused:,}"
+    tabs = [
+        [name, links.tab(found.call_id, path) if path else links.call(found.call_id), path == tab, beside.get(name), path or None]
+        for name, path in TABS
+    ]
+    return {"call": made, "tabs": tabs}
+
+
+def _title(values: dict[str, Any]) -> str:
+    """`blocked bash · 01a1fcc0`: what happened comes first, because browsers cut the end."""
+    refused = next((row for row in values["rows"] if row["verdict"] in ("block", "replace")), None)
+    call = values["call"]
+    first = f"{refused['word'].lower()} {refused['name'] or refused['label']}" if refused else "open" if call["is_open"] else call["model"]
+    return f"{first or 'call'} · {call['call_id'][:8]}"
+
+
+def _pager(call_id: UUID, page: int, pages: int, blocks: int) -> dict[str, Any] | None:
+    """Links to the other pages of a call with many blocks."""
+    if pages == 1:
+        return None
+    return {
+        "page": page, "pages": pages, "blocks": blocks, "first": (page - 1) * story.PAGE + 1, "last": min(page * story.PAGE, blocks),
+        "before": links.call(call_id, page=page - 1) if page > 1 else None,
+        "after": links.call(call_id, page=page + 1) if page < pages else None,
+    }  # fmt: skip
+
+
+async def _gone(connection: Connection, call_id: UUID) -> Page:
+    """A call whose day was dropped has a page that says so. Raises NotFound where there never was one."""
+    gone = await read_gone(connection, call_id)
+    if gone is None:
+        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    values = {"call_id": str(call_id), "at": iso(gone[0]), "why": gone[1]}
+    return Page(template="call_gone.html", title=f"dropped · {str(call_id)[:8]}", values=values, status=404)
+
+
+async def _rows(asked: Asked, connection: Connection, found: Overview, numbers: Sequence[int], cut: Cut | None = None) -> dict[str, Any]:
+    """Read and make the rows of some blocks."""
+    cut = cut or story.cut_for(found, numbers)
+    details = await read_details(connection, found.call_id, numbers, most=cut.most, tail=cut.tail)
+    sides = await _sides(asked, connection, found, numbers)
+    return {
+        "rows": story.rows(found, numbers, details, sides, cut), "left": sides.left if len(sides.left) < arguments.ENDS else "",
+        "failed": sides.failed, "problem": sides.problem,
+    }  # fmt: skip
+
+
+async def _sides(asked: Asked, connection: Connection, found: Overview, numbers: Sequence[int]) -> Sides:
+    """Decode both sides of a small call, and the beginnings of the blocks of a large one."""
+    dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
+    if found.chunks <= MOST_CHUNKS and found.chunk_bytes + int(found.releases.size) <= MOST_BYTES:
+        chunks = [(seq, block, raw) async for seq, block, raw in read_chunks(connection, found.call_id)]
+        sent = [piece async for piece in read_sent(connection, found.call_id)]
+        return await asyncio.to_thread(whole_sides, found, dialects, chunks, sent)
+    firsts = {number: found.spans[number].first_seq for number in numbers if number in found.spans and number not in found.tools}
+    opening, beginnings = await read_beginnings(connection, found.call_id, firsts)
+    return await asyncio.to_thread(_beginnings, dialects, opening, beginnings)
+
+
+def whole_sides(found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]], sent: Sequence[bytes]) -> Sides:
+    """Both sides of a call, aligned by block."""
+    upstream = listen(found, dialects, chunks)
+    client = read_client(sent, found.call["dialect"], streams=bool(found.call["stream"]))
+    got, left = align(story.decided(found, upstream.blocks), list(client.blocks.values()))
+    left = left or client.failed
+    if not client.blocks and not left and client.problem:
+        left = b"".join(sent).decode(errors="backslashreplace")
+    return Sides(upstream.blocks, got, left, True, upstream.failed, upstream.problem)
+
+
+def listen(found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]]) -> Listener:
+    """Decode chunks; each attempt of the call is an answer of its own."""
+    starts = {attempt["first_seq"] for attempt in found.attempts}
+    upstream = Listener(dialects)
+    for seq, block, raw in chunks:
+        if seq in starts:
+            upstream.restart()
+        upstream.take(raw, block)
+    upstream.finish()
+    return upstream
+
+
+def _beginnings(dialects: Sequence[Any], opening: bytes, chunks: Sequence[tuple[int, bytes]]) -> Sides:
+    """The beginning of each block, decoded by itself."""
+    by_block: dict[int, list[bytes]] = {}
+    for block, raw in chunks:
+        by_block.setdefault(block, []).append(raw)
+    found: dict[int, Said] = {}
+    for block, pieces in by_block.items():
+        if (said := beginning(dialects, opening, pieces)) is not None:
+            found[block] = said
+    return Sides(found)
+
+
+async def show_block(asked: Asked) -> Page:
+    """One content block, with as much of it as a page may hold."""
+    call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
+    check_query(asked)
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+        if found is None or number not in found.numbers:
+            raise NotFound(f"no block {number} of call {call_id} is on record", param="block")
+        rows = await _rows(asked, connection, found, [number], Cut(arguments.WHOLE, arguments.ENDS))
+    place = found.numbers.index(number)
+    beside = {
+        "before": links.block(call_id, found.numbers[place - 1]) if place else None,
+        "after": links.block(call_id, found.numbers[place + 1]) if place + 1 < len(found.numbers) else None,
+    }
+    row = rows["rows"][0]
+    values = {**frame(found, ""), "row": row, **beside}
+    title = f"{row['word'].lower()} {row['name'] or row['label']} · #{number} · {str(call_id)[:8]}"
+    return Page(template="call_block.html", title=title, values=values, shown=Shown((call_id,), 1))
+
+
+async def export(asked: Asked) -> Download:
+    """The call as lines of JSON, as `GET /audit/export` has it."""
+    call_id = await call_of(asked)
+    check_query(asked)
+    lines = export_lines(asked.services.reader.engine, Filters(call_id=call_id))
+    name = f"call-{call_id}.jsonl"
+    return Download(pieces=lines, media_type="application/x-ndjson", filename=name, shown=Shown((call_id,), 1))
+
+
+async def request_raw(asked: Asked) -> Download:
+    """The request body as the client sent it."""
+    call_id = await call_of(asked)
+    check_query(asked)
+    pieces = read_body(asked.services.reader, call_id)
+    return Download(
+        pieces=pieces, media_type="application/octet-stream", filename=f"request-{call_id}.json", shown=Shown((call_id,), 1)
+    )  # fmt: skip
+
+
+async def block_raw(asked: Asked) -> Download:
+    """Arguments, prompt or reply of a block, whole, as stored."""
+    call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
+    check_query(asked, "of", "step")
+    part, step = asked.one("of", "arguments"), number_of(asked.one("step", "0"), "step")
+    if part not in ("arguments", "released", "prompt", "reply"):
+        raise InvalidRequest("is arguments, released, prompt or reply", param="of")
+    found = await read_part(asked.services.reader, call_id, number, part, step)
+    return _bytes(found, f"{part} of block {number}", call_id)
+
+
+async def chunk_raw(asked: Asked) -> Download:
+    """One chunk as the upstream sent it."""
+    return await _raw(asked, "chunks")
+
+
+async def release_raw(asked: Asked) -> Download:
+    """One release as it was handed to the gateway."""
+    return await _raw(asked, "releases")
+
+
+async def _raw(asked: Asked, of: str) -> Download:
+    call_id, number = await call_of(asked), number_of(asked.params["number"], "number")
+    check_query(asked)
+    return _bytes(await read_raw(asked.services.reader, call_id, of, number), f"{of[:-1]} {number}", call_id)
+
+
+def _bytes(data: bytes | None, what: str, call_id: UUID) -> Download:
+    """Bytes of the record as plain text: nothing in them can be taken for a page. Raises NotFound."""
+    if data is None:
+        raise NotFound(f"no {what} of call {call_id} is on record")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, max(1, len(data)), 2**18):
+            yield data[at : at + 2**18]
+
+    return Download(pieces=pieces(), shown=Shown((call_id,), 1))
+
+
+_CALL = f"{links.CALLS}/{{call_id}}"
+ROUTES = (
+    Route(_CALL, show_call),
+    Route(f"{_CALL}/export", export),
+    Route(f"{_CALL}/request/raw", request_raw),
+    Route(f"{_CALL}/blocks/{{block}}", show_block),
+    Route(f"{_CALL}/blocks/{{block}}/raw", block_raw),
+    Route(f"{_CALL}/chunks/{{number}}/raw", chunk_raw),
+    Route(f"{_CALL}/releases/{{number}}/raw", release_raw),
 )

@@ -1,0 +1,74 @@
+"""Views asked without HTTP: the page as a reader gets it, and what it was made of."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from db.read.queries import AuditReader
+from pages import links
+from pages.page import Answer, Asked, Download, Page, Services, Who
+from pages.render import render
+from pages.routes import ROUTES
+from protocol.config import Config
+from protocol.runtime import Runtime
+
+WHO = Who("dev", "0123456789abcdef", frozenset(("auditor",)), "login-1")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A page: what it was made of, and its HTML."""
+
+    page: Page
+    html: str
+
+    @property
+    def values(self) -> Any:
+        """What the template saw."""
+        return self.page.values
+
+
+class Pages:
+    """Asks views by their paths, as somebody who is logged in."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def answer(self, url: str, **given: Any) -> tuple[Answer, Asked]:
+        """Return what a view answers."""
+        path, query = urlsplit(url).path, urlsplit(url).query
+        parts = path.split("/")
+        for route in ROUTES:
+            own = route.path.split("/")
+            if len(own) == len(parts) and all(a.startswith("{") or a == b for a, b in zip(own, parts, strict=True)):
+                params = {a[1:-1]: links.read_part(b) for a, b in zip(own, parts, strict=True) if a.startswith("{")}
+                asked = Asked(
+                    path=path, params=params, query=parse_qsl(query, keep_blank_values=True), who=WHO, services=self._services, **given
+                )  # fmt: skip
+                return await route.view(asked), asked
+        raise AssertionError(f"no view answers {path}")
+
+    async def page(self, url: str) -> Shown:
+        """Return a page."""
+        answer, asked = await self.answer(url)
+        assert isinstance(answer, Page), answer
+        return Shown(answer, render(answer, asked).decode())
+
+    async def file(self, url: str) -> bytes:
+        """Return a download whole."""
+        answer, _ = await self.answer(url)
+        assert isinstance(answer, Download), answer
+        return b"".join([piece async for piece in answer.pieces])
+
+
+@asynccontextmanager
+async def pages_of(database_url: str, config: dict[str, Any]) -> AsyncIterator[Pages]:
+    """Lend the pages of a record, as a process with this configuration serves them."""
+    reader = AuditReader.open(database_url)
+    settings = Runtime(config=Config.model_validate(config), redis_url="redis://127.0.0.1:1", database_url=database_url)
+    try:
+        yield Pages(Services(settings, reader))
+    finally:
+        await reader.close()
