@@ -1,8 +1,10 @@
--- Migrations: 3aa38f965efbcbc69fffd948ba0d9ad1817ac7cd6eb6aa66728f1c4b02071c2e
+-- Migrations: d7f8f5c4861c56bdea28e5007b83e14cf8bb3f0f7c37ab477e8f71b2c8f8f98f
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
 CREATE ROLE sluice_reviewer;
+CREATE ROLE sluice_noter;
+CREATE ROLE sluice_page_server;
 SET statement_timeout = 0;
 SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
@@ -146,6 +148,40 @@ BEGIN
     RETURN made;
 END
 $_$;
+
+
+
+CREATE FUNCTION public.sluice_ensure_reads(first date, months integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '500ms'
+    SET "TimeZone" TO 'UTC'
+    AS $$
+DECLARE
+    made integer := 0;
+    low timestamptz;
+    high timestamptz;
+    part text;
+    taken boolean;
+BEGIN
+    IF months NOT BETWEEN 0 AND 24 THEN
+        RAISE EXCEPTION 'months must be from 0 to 24' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock(7310581206);
+    FOR step IN 0 .. months - 1 LOOP
+        low := date_trunc('month', first::timestamptz) + make_interval(months => step);
+        high := low + interval '1 month';
+        part := 'reads_' || to_char(low, 'YYYYMM');
+        CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
+        LOCK TABLE ONLY public.reads IN ACCESS EXCLUSIVE MODE;
+        SELECT EXISTS (SELECT 1 FROM sluice_parts.reads_default r WHERE r.at >= low AND r.at < high) INTO taken;
+        CONTINUE WHEN taken;
+        EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF public.reads FOR VALUES FROM (%L) TO (%L)', part, low, high);
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+END
+$$;
 
 
 
@@ -317,6 +353,12 @@ BEGIN
             total := 1;
         END IF;
     END IF;
+    IF to_regclass('public.labels') IS NOT NULL THEN
+        UPDATE public.labels l SET note = '' WHERE l.call_id = given AND l.note <> '';
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
+        UPDATE public.reads r SET filters = '' WHERE r.call_ids @> ARRAY[given] AND r.filters <> '';
+    END IF;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM public.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO public.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);
@@ -379,6 +421,15 @@ BEGIN
     INSERT INTO public.judge_hours SELECT its_hour, row_number() OVER (), u.* FROM public.sluice_judged(low, high) u;
     RETURN made;
 END
+$$;
+
+
+
+CREATE FUNCTION public.sluice_sweep_page_sessions() RETURNS bigint
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    WITH gone AS (DELETE FROM public.page_sessions s WHERE s.until < now() - interval '1 day' RETURNING 1) SELECT count(*) FROM gone
 $$;
 
 
@@ -690,6 +741,18 @@ CREATE TABLE public.dead_letters (
 
 
 
+CREATE TABLE public.debug_switches (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    key text NOT NULL,
+    loggers text[] NOT NULL,
+    content boolean NOT NULL,
+    by text NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    until timestamp with time zone NOT NULL
+);
+
+
+
 CREATE TABLE public.decisions (
     call_id uuid NOT NULL,
     block integer NOT NULL,
@@ -767,6 +830,46 @@ CREATE TABLE public.judgements (
     output_tokens bigint
 )
 PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.labels (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    key text NOT NULL,
+    key_id text NOT NULL,
+    label text NOT NULL,
+    note text NOT NULL,
+    CONSTRAINT labels_label_check CHECK ((label = ANY (ARRAY['right'::text, 'wrong'::text, 'unsure'::text]))),
+    CONSTRAINT labels_note_check CHECK ((length(note) <= 10000))
+);
+
+
+
+CREATE TABLE public.page_sessions (
+    token_sha256 bytea NOT NULL,
+    key_sha256 bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    until timestamp with time zone NOT NULL,
+    agent text NOT NULL
+);
+
+
+
+CREATE TABLE public.reads (
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    key text NOT NULL,
+    key_id text NOT NULL,
+    session text NOT NULL,
+    path text NOT NULL,
+    filters text NOT NULL,
+    call_ids uuid[] NOT NULL,
+    rows integer NOT NULL
+)
+PARTITION BY RANGE (at);
 
 
 
@@ -1100,6 +1203,20 @@ CREATE TABLE sluice_parts.judgements_default (
 
 
 
+CREATE TABLE sluice_parts.reads_default (
+    at timestamp with time zone DEFAULT now() CONSTRAINT reads_at_not_null NOT NULL,
+    id uuid DEFAULT gen_random_uuid() CONSTRAINT reads_id_not_null NOT NULL,
+    key text CONSTRAINT reads_key_not_null NOT NULL,
+    key_id text CONSTRAINT reads_key_id_not_null NOT NULL,
+    session text CONSTRAINT reads_session_not_null NOT NULL,
+    path text CONSTRAINT reads_path_not_null NOT NULL,
+    filters text CONSTRAINT reads_filters_not_null NOT NULL,
+    call_ids uuid[] CONSTRAINT reads_call_ids_not_null NOT NULL,
+    rows integer CONSTRAINT reads_rows_not_null NOT NULL
+);
+
+
+
 CREATE TABLE sluice_parts.redactions_default (
     call_id uuid CONSTRAINT redactions_call_id_not_null NOT NULL,
     table_name text CONSTRAINT redactions_table_name_not_null NOT NULL,
@@ -1222,6 +1339,10 @@ ALTER TABLE ONLY public.judgements ATTACH PARTITION sluice_parts.judgements_defa
 
 
 
+ALTER TABLE ONLY public.reads ATTACH PARTITION sluice_parts.reads_default DEFAULT;
+
+
+
 ALTER TABLE ONLY public.redactions ATTACH PARTITION sluice_parts.redactions_default DEFAULT;
 
 
@@ -1300,6 +1421,11 @@ ALTER TABLE ONLY public.dead_letters
 
 
 
+ALTER TABLE ONLY public.debug_switches
+    ADD CONSTRAINT debug_switches_pkey PRIMARY KEY (id);
+
+
+
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_pkey PRIMARY KEY (call_id, block, step);
 
@@ -1332,6 +1458,21 @@ ALTER TABLE ONLY public.judge_hours
 
 ALTER TABLE ONLY public.judgements
     ADD CONSTRAINT judgements_pkey PRIMARY KEY (call_id, block, step);
+
+
+
+ALTER TABLE ONLY public.labels
+    ADD CONSTRAINT labels_pkey PRIMARY KEY (call_id, block, at);
+
+
+
+ALTER TABLE ONLY public.page_sessions
+    ADD CONSTRAINT page_sessions_pkey PRIMARY KEY (token_sha256);
+
+
+
+ALTER TABLE ONLY public.reads
+    ADD CONSTRAINT reads_pkey PRIMARY KEY (at, id);
 
 
 
@@ -1422,6 +1563,11 @@ ALTER TABLE ONLY sluice_parts.histories_default
 
 ALTER TABLE ONLY sluice_parts.judgements_default
     ADD CONSTRAINT judgements_default_pkey PRIMARY KEY (call_id, block, step);
+
+
+
+ALTER TABLE ONLY sluice_parts.reads_default
+    ADD CONSTRAINT reads_default_pkey PRIMARY KEY (at, id);
 
 
 
@@ -1524,6 +1670,10 @@ CREATE INDEX judgements_policy_idx ON ONLY public.judgements USING btree (policy
 
 
 
+CREATE INDEX reads_call_ids_idx ON ONLY public.reads USING gin (call_ids);
+
+
+
 CREATE INDEX seals_beside_idx ON public.seals USING btree (call_id) WHERE ((form = 0) OR (form < made_for));
 
 
@@ -1609,6 +1759,10 @@ CREATE INDEX events_default_incomplete_idx ON sluice_parts.events_default USING 
 
 
 CREATE INDEX judgements_default_policy_idx ON sluice_parts.judgements_default USING btree (policy, call_id);
+
+
+
+CREATE INDEX reads_default_call_ids_idx ON sluice_parts.reads_default USING gin (call_ids);
 
 
 
@@ -1720,6 +1874,14 @@ ALTER INDEX public.judgements_policy_idx ATTACH PARTITION sluice_parts.judgement
 
 
 
+ALTER INDEX public.reads_call_ids_idx ATTACH PARTITION sluice_parts.reads_default_call_ids_idx;
+
+
+
+ALTER INDEX public.reads_pkey ATTACH PARTITION sluice_parts.reads_default_pkey;
+
+
+
 ALTER INDEX public.redactions_pkey ATTACH PARTITION sluice_parts.redactions_default_pkey;
 
 
@@ -1790,6 +1952,11 @@ GRANT ALL ON FUNCTION public.sluice_ensure_partitions(first date, days integer, 
 
 
 
+REVOKE ALL ON FUNCTION public.sluice_ensure_reads(first date, months integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_ensure_reads(first date, months integer) TO sluice_writer;
+
+
+
 REVOKE ALL ON FUNCTION public.sluice_queue_audits(given uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.sluice_queue_audits(given uuid[]) TO sluice_writer;
 
@@ -1806,6 +1973,11 @@ GRANT ALL ON FUNCTION public.sluice_review(given uuid, its_block integer, by_id 
 
 REVOKE ALL ON FUNCTION public.sluice_roll_up(given timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.sluice_roll_up(given timestamp with time zone) TO sluice_writer;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_sweep_page_sessions() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_sweep_page_sessions() TO sluice_page_server;
 
 
 
@@ -1883,6 +2055,12 @@ GRANT SELECT ON TABLE public.dead_letters TO sluice_reader;
 
 
 
+GRANT SELECT ON TABLE public.debug_switches TO sluice_writer;
+GRANT SELECT ON TABLE public.debug_switches TO sluice_reader;
+GRANT INSERT ON TABLE public.debug_switches TO sluice_page_server;
+
+
+
 GRANT SELECT,INSERT ON TABLE public.decisions TO sluice_writer;
 GRANT SELECT ON TABLE public.decisions TO sluice_reader;
 
@@ -1905,6 +2083,30 @@ GRANT SELECT ON TABLE public.judge_hours TO sluice_reader;
 
 GRANT SELECT,INSERT ON TABLE public.judgements TO sluice_writer;
 GRANT SELECT ON TABLE public.judgements TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.labels TO sluice_writer;
+GRANT SELECT ON TABLE public.labels TO sluice_reader;
+GRANT INSERT ON TABLE public.labels TO sluice_page_server;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.page_sessions TO sluice_page_server;
+
+
+
+GRANT UPDATE(seen_at) ON TABLE public.page_sessions TO sluice_page_server;
+
+
+
+GRANT UPDATE(until) ON TABLE public.page_sessions TO sluice_page_server;
+
+
+
+GRANT SELECT ON TABLE public.reads TO sluice_writer;
+GRANT SELECT ON TABLE public.reads TO sluice_reader;
+GRANT INSERT ON TABLE public.reads TO sluice_noter;
 
 
 
@@ -1952,4 +2154,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0019');
+INSERT INTO public.alembic_version (version_num) VALUES ('0020');

@@ -304,6 +304,67 @@ class JudgeHour(Base):
     n: Mapped[int] = mapped_column(BigInteger)
 
 
+class PageSession(Base):
+    """A login to the pages. The text of the cookie is nowhere, nor is the key."""
+
+    __tablename__ = "page_sessions"
+
+    token_sha256: Mapped[bytes] = mapped_column(primary_key=True)
+    key_sha256: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    seen_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    until: Mapped[datetime]
+    agent: Mapped[str]
+
+
+class Read(Base):
+    """Somebody was shown content of the record: who, when, what of it. Written before it was sent."""
+
+    __tablename__ = "reads"
+    __table_args__ = (
+        Index("reads_call_ids_idx", "call_ids", postgresql_using="gin"),
+        {"postgresql_partition_by": "RANGE (at)"},
+    )
+
+    at: Mapped[datetime] = mapped_column(primary_key=True, server_default=func.now())
+    id: Mapped[UUID] = mapped_column(primary_key=True, server_default=text("gen_random_uuid()"))
+    key: Mapped[str]
+    key_id: Mapped[str]
+    session: Mapped[str]
+    path: Mapped[str]
+    filters: Mapped[str]
+    call_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid))
+    rows: Mapped[int]
+
+
+class Label(Base):
+    """What a reader said of a decision: right, wrong or unsure. Append-only: the newest of a block counts."""
+
+    __tablename__ = "labels"
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    block: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime] = mapped_column(primary_key=True, server_default=func.now())
+    key: Mapped[str]
+    key_id: Mapped[str]
+    label: Mapped[str]
+    note: Mapped[str]
+
+
+class DebugSwitch(Base):
+    """Debug logs that an admin switched on for a key, until when."""
+
+    __tablename__ = "debug_switches"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, server_default=text("gen_random_uuid()"))
+    key: Mapped[str]
+    loggers: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    content: Mapped[bool]
+    by: Mapped[str]
+    at: Mapped[datetime] = mapped_column(server_default=func.now())
+    until: Mapped[datetime]
+
+
 class DeadLetter(Base):
     """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
 
@@ -358,8 +419,10 @@ class History(Base):
     is_side: Mapped[bool]
 
 
-BESIDE_RECORD = (Audit.__tablename__, AuditReview.__tablename__, UsageHour.__tablename__, JudgeHour.__tablename__)
-"""Tables that the functions in the database write, and no login."""
+OF_PAGES = (PageSession.__tablename__, Read.__tablename__, Label.__tablename__, DebugSwitch.__tablename__)
+"""Tables that pages write, and of `reads` whoever shows content."""
+BESIDE_RECORD = (Audit.__tablename__, AuditReview.__tablename__, UsageHour.__tablename__, JudgeHour.__tablename__, *OF_PAGES)
+"""Tables that the functions in the database write, or the pages, and no other login."""
 UNSEALED = (History.__tablename__,)
 """Partitioned tables of calls that no seal covers."""
 CALL_TABLES = tuple(

@@ -18,6 +18,7 @@ from gateway.admission import Admission, Place
 from gateway.betas import BETAS, client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
+from gateway.door import Door, is_page
 from gateway.http_limits import LINK, Link
 from gateway.keyring import KeyRing, refusal
 from gateway.ready_and_metrics import Status
@@ -40,15 +41,16 @@ log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """The application. `audit` is mounted for /audit and /debug and does its own authentication."""
+    """The application. `audit` is mounted for /audit, `door` leads to the pages under /debug; both do their own authentication."""
 
     def __init__(
         self, config: Config, bus: Bus, keys: KeyRing, upstreams: Upstreams, status: Status, audit: ASGI, identity: Identity,
-        sets: PolicySets,
+        sets: PolicySets, door: Door,
     ) -> None:  # fmt: skip
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
         self._identity, self._sets = identity, sets
         self.upstreams, self.status, self._audit = upstreams, status, audit
+        self._door = door
         self.draining = False
         self._served = client_paths()
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
@@ -63,8 +65,11 @@ class Gateway:
             error = InvalidRequest(f"the path and query are longer than {MAX_TARGET_BYTES} bytes", code="target_too_long")
             await respond_error(send, of_client(path, []), error)
             return
-        if path.startswith(("/audit", "/debug")):
+        if path.startswith("/audit"):
             await self._audit(scope, receive, send)
+            return
+        if self._door.is_open and is_page(path):
+            await self._door(scope, receive, send)
             return
         headers = scope["headers"]
         try:

@@ -35,8 +35,9 @@ from protocol.request import DialectName
 from protocol.server_tools.added import check_servers, check_tools
 from protocol.target import Guided
 
-Role = Literal["client", "auditor", "monitor"]
-"""client: makes calls. auditor: reads the record. monitor: reads figures (/metrics) and nothing that anybody said; auditors may too."""
+Role = Literal["client", "auditor", "admin", "monitor"]
+"""client: makes calls. auditor: reads the record. admin: reads its pages too, switches debug logs and sees who read what. monitor: reads
+figures (/metrics) and nothing that anybody said; auditors may too."""
 Durability = Literal["default", "relaxed", "strict"]
 NoticeForm = Literal["full", "plain", "silent"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -72,6 +73,7 @@ def _check_model_name(name: str) -> str:
 KnownDialect = Annotated[DialectName, AfterValidator(_check_dialect)]
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
+_PAGES_URL = r"^(https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?)?$"
 _SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 """Others may be a key that somebody put in the wrong place, and are not repeated."""
 
@@ -217,9 +219,10 @@ class Key(_Strict):
     """SHA-256 of the key's text, in hexadecimal: the key itself never stands in the file."""
     roles: Annotated[
         tuple[Role, ...],
-        Setting("role", "client, auditor or monitor; may be repeated.", f"a role is one of {', '.join(get_args(Role))}"),
+        Setting("role", "client, auditor, admin or monitor; may be repeated.", f"a role is one of {', '.join(get_args(Role))}"),
     ] = ("client",)
-    """`client` makes calls, `auditor` reads the record and `/metrics`, `monitor` reads `/metrics`."""
+    """`client` makes calls, `auditor` reads the record and `/metrics`, `admin` logs in to the pages as an auditor does and sees who read
+    what (docs/pages.md), `monitor` reads `/metrics`."""
     policies: Annotated[tuple[Name, ...], Setting("policy", "Policy it may use; first is default.", f"a policy's name {RIGHT_NAME}")] = (
         "default",
     )
@@ -361,6 +364,22 @@ class Limits(_Strict):
         return self
 
 
+class Pages(_Strict):
+    """The pages under `/debug` (docs/pages.md)."""
+
+    enabled: bool = True
+    """False: there are none, and gateways answer 404 under `/debug`."""
+    on_gateway: bool = True
+    """Whether gateways pass `/debug` on to them. False: `sluice pages` listens on `host` and `port` for browsers itself."""
+    host: str = "127.0.0.1"
+    """Where it listens then."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8081
+    """Where it listens then."""
+    url: Annotated[str, Field(pattern=_PAGES_URL)] = ""
+    """Where browsers find them if that is not the gateway's own address, as behind a proxy that speaks TLS: `https://HOST[:PORT]`. They
+    answer under this name besides the machine's own."""
+
+
 class Config(_Strict):
     """The whole file. Unknown keys are refused with their place."""
 
@@ -402,6 +421,8 @@ class Config(_Strict):
     """Tools whose programs read integers beyond 2^53 - 1 exactly. Of other tools such arguments are blocked."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
     """Into how many parts the streams in Redis are split. All processes must read the same."""
+    pages: Pages = Pages()
+    """The pages under `/debug`."""
     accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()
     """Policy sets under which calls of this gateway may begin besides its own: for the time of a rolling change
     (docs/operations.md#policy-sets)."""

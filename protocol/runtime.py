@@ -16,6 +16,8 @@ class Runtime(BaseModel):
     """SQLAlchemy-free form: postgresql://user:password@host:port/name, or with ?host=/socket/dir."""
     host: str = "127.0.0.1"
     port: int = 8080
+    pages_url: str = ""
+    """Where the process of the pages listens: `unix:PATH`, or `http://HOST:PORT`."""
     name: str = ""
     """Name of this process in logs and as a Redis consumer; empty: made from host name and pid."""
     concurrency: int = 8

@@ -31,6 +31,7 @@ from protocol.config import (
     ModelName,
     ModelRoute,
     Name,
+    Pages,
     PolicySet,
     PolicyStep,
     Price,
@@ -71,7 +72,7 @@ _WORDS: dict[Any, str] = {
 }  # fmt: skip
 _SECTIONS: dict[type[BaseModel], str] = {
     Upstream: "upstreams.NAME", ModelRoute: "models[]", Price: "models[]: price", PolicyStep: "policies.NAME", Limits: "limits",
-    Key: "keys[]",
+    Key: "keys[]", Pages: "pages",
     tool_rules.Options: "tool_rules", tool_rules.Rule: "tool_rules: allow[]", tool_rules.DenyRule: "tool_rules: deny[]",
     tool_rules.Sql: "tool_rules: sql", effect_rules.Does: "tool_rules: does", effect_rules.Shell: "tool_rules: shell",
     effect_rules.Paths: "tool_rules: paths", effect_rules.Network: "tool_rules: network", effect_rules.Secrets: "tool_rules: secrets",

@@ -148,6 +148,12 @@ def worker_audit(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
 
 
 @app.command()
+def pages(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
+    """Run the pages: the record for people, under /debug of each gateway."""
+    _serve("pages", "pages.main", config=config, ready_fd=ready_fd)
+
+
+@app.command()
 def migrate() -> None:
     """Bring the database to the newest migration. Two at once are safe."""
     from sluice import doctor, settings
@@ -325,7 +331,7 @@ def _check(role: str, runtime: "Runtime") -> None:
     for one in check.start_warnings(runtime.config, role):
         typer.echo(f"{one.level}: {one.sentence}", err=True)
     warnings = doctor.check_redis(runtime.redis_url)
-    if role in ("gateway", "audit"):
+    if role in ("gateway", "audit", "pages"):
         warnings += doctor.check_database(runtime.database_url)
     if role == "gateway":
         warnings += doctor.check_keys(runtime.config, runtime.database_url)

@@ -13,7 +13,7 @@ from protocol.config_faults import Place, faults_between
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes, findings, locate
 
-SECTIONS = "upstreams, models, policies, limits, keys"
+SECTIONS = "upstreams, models, policies, limits, keys, pages"
 
 
 @dataclass(frozen=True, slots=True)

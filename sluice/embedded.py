@@ -90,7 +90,7 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = Fal
     elif is_new:
         _set_password(programs, data_dir, password, user, group)
     folder, port = data_dir.absolute(), _POSTGRES_PORT
-    is_local = not tcp and _does(folder / f".s.PGSQL.{port}")
+    is_local = not tcp and is_socket_path(folder / f".s.PGSQL.{port}")
     if not is_local:
         port = free_port()
     options = {
@@ -179,7 +179,7 @@ def _why(said: str) -> str:
     return [*full, *errors, *lines[-1:], "it said nothing"][0][:500]
 
 
-def _does(path: Path) -> bool:
+def is_socket_path(path: Path) -> bool:
     """Can this be the path of a socket, as the kernel, URLs and the servers' settings take it?"""
     return len(str(path)) <= _SOCKET_PATH and quote(str(path)) == str(path)
 

@@ -35,7 +35,7 @@ ANSWER_S = 10.0
 """How long the server may take to fork; past it, it is given up."""
 SHARED = (
     "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
-    "workers.audit.writer",
+    "workers.audit.writer", "pages.main",
     "policy.builtin.tool_rules", "policy.builtin.tool_judge",
     *(f"{one.package}.{name}" for one in DIALECTS.values() for name in ("decode", "encode", "read", "write")),
 )  # fmt: skip

@@ -84,7 +84,7 @@ def _says(tried: Any, series: str) -> str:
             return f"the judge {tried.judge!r} is asked about it"
 
 
-def greeting(url: str, key: str, data_dir: Path, *, shows: Shows | None = None, has_demo: bool = True) -> str:
+def greeting(url: str, key: str, data_dir: Path, *, shows: Shows | None = None, has_demo: bool = True, has_pages: bool = True) -> str:
     """Return the whole text; what can be tried with the demo model only where it answers, and where is known what comes of it."""
     lines = ["", f"Sluice is ready: {url}   key: {key}   (Ctrl-C stops it)", ""]
     if shows is not None and shows.warning:
@@ -95,6 +95,7 @@ def greeting(url: str, key: str, data_dir: Path, *, shows: Shows | None = None, 
         f'OpenAI SDK:     OpenAI(base_url="{url}/v1", api_key="{key}")',
         f'Anthropic SDK:  Anthropic(base_url="{url}", api_key="{key}")',
         f"Coding agents:  SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice run -- claude",
+        *([f"For people:     {url}/debug   (log in with the key)"] if has_pages else []),
         f"The record:     SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice audit tool-calls",
         "",
     ]

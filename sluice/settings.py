@@ -36,11 +36,13 @@ COMPOSE = {
     "REDIS_POLICY_PASSWORD": ("", ""),
     "REDIS_JUDGE_PASSWORD": ("", ""),
     "REDIS_AUDIT_PASSWORD": ("", ""),
+    "REDIS_PAGES_PASSWORD": ("", ""),
     "REDIS_OPS_PASSWORD": ("", ""),
     "POSTGRES_PASSWORD": ("for the owner of the tables (migrate, keys), and for each database login.", ""),
     "POSTGRES_GATEWAY_PASSWORD": ("", ""),
     "POSTGRES_POLICY_PASSWORD": ("", ""),
     "POSTGRES_AUDIT_PASSWORD": ("", ""),
+    "POSTGRES_PAGES_PASSWORD": ("", ""),
     "REDIS_MAXMEMORY": ("New calls are refused before Redis holds this much.", "1gb"),
     "CONFIG_FILE": ("The configuration file on the host; begins with ./ or /.", "./deploy/sluice.yaml"),
     "OPENAI_API_KEY": ("Provider keys, as `api_key_env` in the configuration file names them.", ""),
@@ -84,9 +86,17 @@ class Settings(BaseSettings):
     )
     policy_database_password: str = Field(default="", description="Likewise sluice_policy, for policy workers.")
     audit_database_password: str = Field(default="", description="Likewise sluice_audit, for audit writers, which may read and insert.")
+    pages_database_password: str = Field(
+        default="", description="Likewise sluice_pages, for the pages, which may read, and write logins and who read what."
+    )
     data_dir: Path = Field(default=Path(".sluice"), description="Where `sluice up` keeps its embedded servers, logs and key.")
     host: str = Field(default="127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port the gateway listens on.")
+    pages_url: str = Field(
+        default="http://127.0.0.1:8081",
+        pattern=r"^(unix:/.+|http://[^/?#@]+:[0-9]{1,5})$",
+        description="Where `sluice pages` listens and gateways find it: http://HOST:PORT or unix:PATH.",
+    )
     log: Level = Field(default="info", description="debug, info, warning or error.")
     seal_key: str = Field(
         default="",
@@ -116,7 +126,10 @@ class Settings(BaseSettings):
     @property
     def database_passwords(self) -> dict[str, str]:
         """The passwords of database logins that are to be made, by role."""
-        found = {"gateway": self.gateway_database_password, "policy": self.policy_database_password, "audit": self.audit_database_password}
+        found = {
+            "gateway": self.gateway_database_password, "policy": self.policy_database_password, "audit": self.audit_database_password,
+            "pages": self.pages_database_password,
+        }  # fmt: skip
         return {role: password for role, password in found.items() if password}
 
     def runtime(
@@ -141,7 +154,8 @@ class Settings(BaseSettings):
             except ValueError as error:
                 raise SettingsError(f"SLUICE_SEAL_KEY: {error}") from None
         return Runtime(
-            config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, name=name,
+            config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, pages_url=self.pages_url,
+            name=name,
             concurrency=concurrency, search_path=self.search_path, seal_key=self.seal_key, ready_fd=ready_fd,
             alive_file=str(self.alive_file or ""),
             scripts_dir=str(self.scripts_dir.resolve()) if self.scripts_dir else "",

@@ -94,6 +94,12 @@ class Supervisor:
             for wait in waits:
                 wait.cancel()
 
+    def start_beside(self, spec: Spec) -> None:
+        """Start a process that nobody waits for, and without which the others go on: it is started again also where it never was ready."""
+        child = self._children[spec.name] = _Child(spec)
+        child.was_up = True
+        self._tasks[spec.name] = asyncio.create_task(self._keep(child), name=spec.name)
+
     async def watch(self) -> None:
         """Wait until a process cannot be kept running any more, and raise why: StartError or OSError."""
         done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +197,7 @@ class Supervisor:
         else:
             while child.spec.is_ready is not None and not child.spec.is_ready():
                 await asyncio.sleep(_PROBE_S)
-        if child.was_up and child.process is not None:
+        if child.crashes and child.process is not None:
             self._say(f"{child.spec.name} is back (pid {child.process.pid})")
         child.was_up = True
         child.is_up.set()

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,7 +62,7 @@ class Workers:
     judge_concurrency: int = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """What one `sluice up` runs."""
 
@@ -91,6 +92,12 @@ class Plan:
         """The gateway's address as a client on this machine sees it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
+
+    @cached_property
+    def pages_url(self) -> str:
+        """Where the process of the pages listens."""
+        path = self.run_dir / "pages.sock"
+        return f"unix:{path}" if embedded.is_socket_path(path) else f"http://127.0.0.1:{embedded.free_port()}"
 
     def log(self, name: str) -> Path:
         """The log of the process `name`."""
@@ -181,7 +188,9 @@ class _Launcher:
             text = json.dumps({"url": self._plan.url, "key": self._plan.key, "data_dir": str(self._plan.data_dir), "pids": pids})
         else:
             plan = self._plan
-            text = greeting(plan.url, plan.key, plan.data_dir, shows=shows, has_demo=bool(plan.config.demo_models))
+            text = greeting(
+                plan.url, plan.key, plan.data_dir, shows=shows, has_demo=bool(plan.config.demo_models), has_pages=plan.config.pages.enabled
+            )
         with contextlib.suppress(OSError):
             print(text, flush=True)  # noqa: T201
         await supervisor.watch()
@@ -212,6 +221,8 @@ class _Launcher:
         say(f"starting {', '.join(names)}")
         await self._forks.ready()
         await supervisor.start([self._spec(name) for name in names], timeout_s=START_S)
+        if plan.config.pages.enabled:
+            supervisor.start_beside(self._spec("pages"))
 
     async def _start_servers(self, supervisor: Supervisor) -> None:
         plan, specs = self._plan, []
@@ -251,13 +262,15 @@ class _Launcher:
 
     def _spec(self, name: str) -> Spec:
         plan = self._plan
-        role = {"gateway": ("gateway",), "audit-writer": ("worker", "audit")}.get(name) or ("worker", name.partition("-")[0])
+        known = {"gateway": ("gateway",), "pages": ("pages",), "audit-writer": ("worker", "audit")}
+        role = known.get(name) or ("worker", name.partition("-")[0])
         flags = ("--concurrency", str(plan.workers.judge_concurrency)) if role[-1] == "judge" else ()
         settings = plan.settings
         folder = settings.policy_path or (settings.config.parent if settings.config else None)
         env = {
             "SLUICE_CONFIG": str(plan.handed), "SLUICE_REDIS_URL": self._redis_url, "SLUICE_DATABASE_URL": self._database_url,
             "SLUICE_HOST": settings.host, "SLUICE_PORT": str(settings.port), "SLUICE_LOG": settings.log,
+            "SLUICE_PAGES_URL": plan.pages_url,
             "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
@@ -271,7 +284,7 @@ class _Launcher:
         if names:
             say("stopping")
         await supervisor.stop(["gateway"], grace_s=self._plan.config.limits.drain_s)
-        await supervisor.stop([name for name in names if name.startswith(("policy-", "judge-"))], grace_s=WORKERS_STOP_S)
+        await supervisor.stop([name for name in names if name.startswith(("policy-", "judge-", "pages"))], grace_s=WORKERS_STOP_S)
         await supervisor.stop(["audit-writer"], grace_s=WORKERS_STOP_S)
         await supervisor.stop(["valkey", "postgres"], grace_s=SERVERS_STOP_S)
         await supervisor.stop(list(supervisor.names), grace_s=WORKERS_STOP_S)
@@ -371,7 +384,8 @@ def own_policies(config: Config) -> list[str]:
 
 def _with_key(config: Config, key: str) -> Config:
     own = Key(
-        name=KEY_NAME, sha256=hashlib.sha256(key.encode()).hexdigest(), roles=("client", "auditor"), policies=tuple(own_policies(config))
+        name=KEY_NAME, sha256=hashlib.sha256(key.encode()).hexdigest(), roles=("client", "auditor", "admin"),
+        policies=tuple(own_policies(config)),
     )  # fmt: skip
     return config.model_copy(update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), own)})
 
@@ -383,8 +397,8 @@ def _lay_tables(database_url: str) -> bool:
 
 
 def _by_role(pids: dict[str, int]) -> dict[str, list[int]]:
-    """Return the pids of each role: gateway, policy, judge, audit, redis, postgres (empty where the server is not ours)."""
-    found: dict[str, list[int]] = {role: [] for role in ("gateway", "policy", "judge", "audit", "redis", "postgres")}
+    """Return the pids of each role: gateway, policy, judge, audit, pages, redis, postgres (empty where the server is not ours)."""
+    found: dict[str, list[int]] = {role: [] for role in ("gateway", "policy", "judge", "audit", "pages", "redis", "postgres")}
     for name, pid in pids.items():
         role = name.partition("-")[0]
         found["redis" if role == "valkey" else role].append(pid)

@@ -8,7 +8,7 @@ Must not know: SQLAlchemy, Alembic.
 import psycopg
 
 from db.link import conninfo
-from db.migrations.place import FIRST_DAYS, MIGRATION_LOCK, SCRIPTS, digest
+from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, MIGRATION_LOCK, SCRIPTS, digest
 
 FILE = SCRIPTS / "baseline.sql"
 MARK = "-- Migrations: "
@@ -16,7 +16,8 @@ _IS_EMPTY = """
 SELECT pg_try_advisory_lock(%s)
     AND NOT EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = 'public'::regnamespace)
     AND NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'sluice_parts')
-    AND NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname IN ('sluice_reader', 'sluice_writer', 'sluice_reviewer'))
+    AND NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname IN (
+        'sluice_reader', 'sluice_writer', 'sluice_reviewer', 'sluice_noter', 'sluice_page_server'))
 """
 
 
@@ -36,6 +37,7 @@ def lay(url: str) -> bool:
                 return False
             connection.execute(script.encode())
             connection.execute("SELECT public.sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date, %s)", (FIRST_DAYS,))
+            connection.execute("SELECT public.sluice_ensure_reads((now() AT TIME ZONE 'UTC')::date, %s)", (FIRST_MONTHS,))
     except psycopg.Error:
         return False
     return True

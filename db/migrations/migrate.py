@@ -21,9 +21,10 @@ from sqlalchemy.pool import NullPool
 
 from db.engine import engine_url
 from db.migrations.auditing import QUEUE, REVIEW
-from db.migrations.place import FIRST_DAYS, IDENTITY, MIGRATION_LOCK, SCRIPTS
+from db.migrations.paging import READS_ENSURE, SESSIONS_SWEEP
+from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, MIGRATION_LOCK, SCRIPTS
 from db.migrations.usage import ROLL_UP
-from db.models import BESIDE_RECORD, Base
+from db.models import BESIDE_RECORD, OF_PAGES, Base
 
 WAIT_S = 120
 _PAUSE_S = 0.1
@@ -35,14 +36,21 @@ READER = "sluice_reader"
 """Role of the audit API and of policy workers: may read. Grant it to their logins."""
 REVIEWER = "sluice_reviewer"
 """Role of the audit API besides: may add reviews, by a function. Grant it to the gateways' login."""
-ROLES = (WRITER, READER, REVIEWER)
-LOGINS = {"gateway": READER, "policy": READER, "audit": WRITER}
+NOTER = "sluice_noter"
+"""Role of whoever shows content besides: may note that it was read. Grant it to the logins of gateways and pages."""
+PAGES = "sluice_page_server"
+"""Role of the pages besides: may keep logins, labels and switches of debug logs. Grant it to their login."""
+ROLES = (WRITER, READER, REVIEWER, NOTER, PAGES)
+LOGINS = {"gateway": READER, "policy": READER, "audit": WRITER, "pages": READER}
 """Who gets a login `sluice_...` of its own, and with which role; judges need no database."""
+BESIDES = {"gateway": (REVIEWER, NOTER), "pages": (NOTER, PAGES)}
+"""Which roles it gets besides."""
 
 _WIDE = f"""
     SELECT l.rolname AS login, g.rolname AS role, l.rolsuper,
         coalesce(array_agg(t.oid::regclass::text ORDER BY 1) FILTER (WHERE has_table_privilege(l.oid, t.oid, 'UPDATE, DELETE, TRUNCATE')
-            OR (g.rolname = '{READER}' AND has_table_privilege(l.oid, t.oid, 'INSERT')) OR pg_has_role(l.oid, t.relowner, 'MEMBER')),
+            OR (g.rolname = '{READER}' AND t.relname NOT IN {OF_PAGES} AND has_table_privilege(l.oid, t.oid, 'INSERT'))
+            OR pg_has_role(l.oid, t.relowner, 'MEMBER')),
             '{{}}') AS tables
     FROM pg_roles l JOIN pg_auth_members m ON m.member = l.oid JOIN pg_roles g ON g.oid = m.roleid AND g.rolname IN ('{WRITER}', '{READER}')
     CROSS JOIN pg_class t
@@ -50,6 +58,7 @@ _WIDE = f"""
         AND t.relowner = (SELECT relowner FROM pg_class WHERE oid = 'calls'::regclass)
     GROUP BY 1, 2, 3 ORDER BY 1"""
 _FIRST_PARTITIONS = "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date, :days)"
+_FIRST_READS = "SELECT sluice_ensure_reads((now() AT TIME ZONE 'UTC')::date, :months)"
 _log = logging.getLogger(__name__)
 
 
@@ -90,9 +99,10 @@ def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | 
             _grant(connection)
             for name, password in (passwords or {}).items():
                 _make_login(connection, f"sluice_{name}", LOGINS[name], password)
-                if name == "gateway":
-                    connection.exec_driver_sql(f"GRANT {REVIEWER} TO sluice_{name}")
+                for role in BESIDES.get(name, ()):
+                    connection.exec_driver_sql(f"GRANT {role} TO sluice_{name}")
             connection.execute(text(_FIRST_PARTITIONS), {"days": first_days})
+            connection.execute(text(_FIRST_READS), {"months": min(first_days, FIRST_MONTHS)})
         connection.commit()
 
 
@@ -193,7 +203,14 @@ def _make_login(connection: Connection, login: str, role: str, password: str) ->
 def _rights(role: str) -> list[str]:
     if role == REVIEWER:
         return [f"GRANT EXECUTE ON FUNCTION {REVIEW} TO {role}"]
-    call_tables = ", ".join(table for table in Base.metadata.tables if table != "api_keys")
+    if role == NOTER:
+        return [f"GRANT INSERT ON reads TO {role}"]
+    if role == PAGES:
+        return [
+            f"GRANT SELECT, INSERT ON page_sessions TO {role}", f"GRANT UPDATE (seen_at, until) ON page_sessions TO {role}",
+            f"GRANT INSERT ON labels, debug_switches TO {role}", f"GRANT EXECUTE ON FUNCTION {SESSIONS_SWEEP} TO {role}",
+        ]  # fmt: skip
+    call_tables = ", ".join(table for table in Base.metadata.tables if table not in ("api_keys", "page_sessions"))
     rights = [f"GRANT SELECT ON {call_tables}, call_log, tool_call_log, chunk_log, alembic_version TO {role}"]
     if role == READER:
         return [*rights, f"GRANT SELECT ON api_keys TO {role}"]
@@ -201,5 +218,5 @@ def _rights(role: str) -> list[str]:
         *rights,
         f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t not in ('redactions', 'identity', *BESIDE_RECORD))} TO {role}",
         f"GRANT EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer), sluice_ensure_partitions(date, integer, text) TO {role}",
-        f"GRANT EXECUTE ON FUNCTION {QUEUE}, {ROLL_UP} TO {role}",
+        f"GRANT EXECUTE ON FUNCTION {QUEUE}, {ROLL_UP}, {READS_ENSURE} TO {role}",
     ]

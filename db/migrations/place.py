@@ -14,6 +14,8 @@ IDENTITY: LiteralString = "SELECT id FROM identity"
 """Which database this is."""
 FIRST_DAYS = 2
 """Days whose partitions are made with the tables."""
+FIRST_MONTHS = 2
+"""Months whose partitions of `reads` are."""
 
 
 @functools.cache

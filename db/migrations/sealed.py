@@ -45,6 +45,12 @@ BEGIN
             total := 1;
         END IF;
     END IF;
+    IF to_regclass('{schema}.labels') IS NOT NULL THEN
+        UPDATE {schema}.labels l SET note = '' WHERE l.call_id = given AND l.note <> '';
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
+        UPDATE {schema}.reads r SET filters = '' WHERE r.call_ids @> ARRAY[given] AND r.filters <> '';
+    END IF;
     UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO {schema}.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);

@@ -76,6 +76,7 @@ SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), 
 FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
 """
 _PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
+_READS: LiteralString = "SELECT sluice_ensure_reads(%s::date, %s)"
 _SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY($1::uuid[])"
 
 
@@ -204,6 +205,10 @@ class AuditInserter:
         A transaction for each table: one that held a table and waited for another would deadlock with readers and writers.
         """
         return sum([await self._number(_PARTITIONS, (first, days, table)) for table in PARTITIONED])
+
+    async def ensure_reads(self, first: str, months: int) -> int:
+        """Make the monthly partitions of `reads` from that of `first` on; returns how many were new. Raises AuditUnavailable."""
+        return await self._number(_READS, (first, months))
 
     async def default_rows(self) -> int:
         """Return how many calls lie in the default partition: any means that a day's partition was missing. Raises AuditUnavailable."""

@@ -22,6 +22,7 @@ from uuid import UUID
 import msgspec
 
 from db.holes import Found, Hole
+from db.migrations.place import FIRST_MONTHS
 from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
@@ -174,6 +175,7 @@ class AuditWriter:
                 with contextlib.suppress(AuditUnavailable):
                     today = time.strftime("%Y-%m-%d", time.gmtime())
                     await inserter.ensure_partitions(today, PARTITION_DAYS)
+                    await inserter.ensure_reads(today, FIRST_MONTHS)
                     if strays := await inserter.default_rows():
                         log.warning("calls outside the daily partitions", extra={"count": strays})
                     pause_s = PARTITIONS_EVERY_S

@@ -1,0 +1,212 @@
+"""The door to the pages: passes the bytes of /debug on to their process and its answers back, so that browsers see one origin and one port.
+
+It understands nothing of a page. What a request carries further is a list of headers that pages read, and the client's address, which no
+client can say itself. Without that process everything else goes on. Must not know: keys, the record.
+"""
+
+import asyncio
+import contextlib
+from urllib.parse import urlsplit
+
+import httptools
+
+from gateway.relay import Receive, Scope, Send
+from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
+from protocol.runtime import Runtime
+
+CONNECT_S = 2.0
+FORM_S = 10.0
+"""How long a form may take to come."""
+HEAD_MARGIN_S = 20.0
+"""How much longer than its longest question to the record the beginning of a page may take."""
+ADDRESS = b"x-sluice-client-address"
+_PIECE_BYTES = 64 * 1024
+_PASSED = frozenset((
+    b"host", b"origin", b"cookie", b"accept", b"user-agent", b"content-type", b"last-event-id", b"if-none-match", b"sec-fetch-site",
+    b"sec-fetch-mode", b"sec-fetch-dest", b"sec-fetch-user",
+))  # fmt: skip
+_HOP_BY_HOP = frozenset((
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"date",
+))  # fmt: skip
+_HEADERS = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"content-security-policy", b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"),
+    (b"cross-origin-opener-policy", b"same-origin"), (b"cross-origin-resource-policy", b"same-origin"),
+)  # fmt: skip
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{status} · Sluice</title></head>
+<body><main><h1>{title}</h1><p>{sentence}</p><p>Calls are relayed and recorded all the same.</p></main></body></html>
+"""
+
+
+class Door:
+    """Relays requests for pages to the process at `settings.pages_url`."""
+
+    def __init__(self, settings: Runtime) -> None:
+        pages = settings.config.pages
+        self.is_open = pages.enabled and pages.on_gateway
+        """Are there pages here at all?"""
+        self._url = settings.pages_url
+        self._head_s = settings.config.limits.audit_read_s + HEAD_MARGIN_S
+        self._relays = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            await _say(send, 405, "Not done here", "Pages are read with GET, and forms are sent with POST.", (b"allow", b"GET, HEAD, POST"))
+        elif self._relays >= MAX_RELAYS:
+            sentence = f"{MAX_RELAYS} pages are loading through this gateway already. Close a live view, or try again in a second."
+            await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
+        else:
+            self._relays += 1
+            try:
+                await self._relay(scope, receive, send)
+            finally:
+                self._relays -= 1
+
+    async def _relay(self, scope: Scope, receive: Receive, send: Send) -> None:
+        form = b""
+        if scope["method"] == "POST":
+            found = await _read_form(receive)
+            if found is None:
+                await _say(send, 413, "Too large", f"A form has at most {MAX_RELAYED_FORM_BYTES:,} bytes, and comes within {FORM_S:g} s.")
+                return
+            form = found
+        answer = _Answer(send)
+        writer: asyncio.StreamWriter | None = None
+        gone = asyncio.create_task(_until_gone(receive), name="page reader")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await self._connect()
+                writer.write(_request(scope, form))
+                await writer.drain()
+            relaying = asyncio.create_task(self._pass_on(reader, answer, is_head=scope["method"] == "HEAD"), name="page")
+            try:
+                await asyncio.wait({relaying, gone}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                relaying.cancel()
+                # what is under way may be a write that its own cancelling ends
+                await asyncio.wait({relaying})
+            if not relaying.cancelled():
+                relaying.result()
+        except (OSError, TimeoutError, httptools.HttpParserError):
+            if answer.has_begun:
+                # the client must not take the beginning for the whole
+                raise
+            sentence = "The process that makes the pages (sluice pages) does not answer. It is started again by itself; try again shortly."
+            await _say(send, 503, "The pages are away", sentence, (b"retry-after", b"2"))
+        finally:
+            gone.cancel()
+            if writer is not None:
+                writer.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._url.startswith("unix:"):
+            return await asyncio.open_unix_connection(self._url.removeprefix("unix:"), limit=_PIECE_BYTES)
+        url = urlsplit(self._url)
+        return await asyncio.open_connection(url.hostname, url.port, limit=_PIECE_BYTES)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, answer: "_Answer", *, is_head: bool) -> None:
+        async with asyncio.timeout(self._head_s) as head:
+            while not answer.is_whole:
+                data = await reader.read(_PIECE_BYTES)
+                if not data:
+                    raise ConnectionResetError("the process of the pages ended within an answer")
+                await answer.take(data, is_head=is_head)
+                if answer.has_begun:
+                    # a stream of events may be silent for long
+                    head.reschedule(None)
+
+
+class _Answer:
+    """An answer of the pages, parsed as far as HTTP goes, and sent on piece by piece: each waits until the client took the one before."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._pieces: list[bytes] = []
+        self._has_head = self._has_end = False
+        self.has_begun = self.is_whole = False
+
+    async def take(self, data: bytes, *, is_head: bool) -> None:
+        """Send on what these bytes hold."""
+        self._parser.feed_data(data)
+        if self._has_head and not self.has_begun:
+            self.has_begun = True
+            await self._send({"type": "http.response.start", "status": self._parser.get_status_code(), "headers": self._headers})
+        if not self.has_begun:
+            return
+        self.is_whole = self._has_end or is_head
+        piece = b"" if is_head else b"".join(self._pieces)
+        self._pieces.clear()
+        if piece or self.is_whole:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": not self.is_whole})
+
+    # --- called by the parser ---
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A line of the head is there."""
+        lower = name.lower()
+        if lower not in _HOP_BY_HOP:
+            self._headers.append((lower, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self._has_head = True
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body is there."""
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        self._has_end = True
+
+
+async def _read_form(receive: Receive) -> bytes | None:
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(FORM_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                part = message.get("body", b"")
+                size += len(part)
+                if size > MAX_RELAYED_FORM_BYTES:
+                    return None
+                parts.append(part)
+                if not message.get("more_body"):
+                    return b"".join(parts)
+    except TimeoutError:
+        return None
+
+
+async def _until_gone(receive: Receive) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+def _request(scope: Scope, form: bytes) -> bytes:
+    query = scope["query_string"]
+    target = scope["raw_path"] + (b"?" + query if query else b"")
+    client = scope.get("client") or ("", 0)
+    lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target)]
+    lines += [b"%b: %b" % header for header in scope["headers"] if header[0] in _PASSED]
+    lines += [b"%b: %b" % (ADDRESS, str(client[0]).encode()), b"connection: close", b"content-length: %d" % len(form)]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + form
+
+
+async def _say(send: Send, status: int, title: str, sentence: str, *headers: tuple[bytes, bytes]) -> None:
+    body = _PAGE.format(status=status, title=title, sentence=sentence).encode()
+    head = [*_HEADERS, *headers, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+def is_page(path: str) -> bool:
+    """Is this a path of the pages?"""
+    return path == "/debug" or path.startswith("/debug/")

@@ -1,0 +1,286 @@
+"""The pages over HTTP, as a plain ASGI application: who may ask, which view answers, and that content is on record before it is sent.
+
+In this order: is it for us, from one of our pages, by somebody who is logged in and may? Only then a view is asked; what it shows is
+written down (`db.reads`), then sent. Whatever goes wrong is a page that says so, with a mark that is in the log; the log has no content.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qsl, urlencode
+
+from db.engine import open_engine
+from db.page_sessions import LASTS_S, PageSessions
+from db.read.items import dump_json
+from db.read.queries import AuditReader
+from db.reads import Reading, note
+from pages import assets, guard, links, plain
+from pages.guard import Head, Site
+from pages.http import Receive, Reply, Scope, Send, read_form, send_reply, to_json
+from pages.login import Logins, Session, form_is_ours
+from pages.page import Answer, Asked, Download, Page, Redirect, Route, Services, Shown, Zone
+from pages.render import render
+from pages.router import Router
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError, RateLimited
+from protocol.runtime import Runtime
+
+log = logging.getLogger(__name__)
+MOST_AT_ONCE = 8
+"""Views at work at once; others wait. Each may hold a page of the record in memory."""
+VIEW_S = 20.0
+"""How much longer than one question to the record a whole page may take."""
+RECHECK_S = 4.0
+"""How often a long answer looks whether its login still holds."""
+MAX_PARAMETERS = 64
+ZONE_COOKIE = "sluice_tz"
+_YEAR_S = 365 * 86400
+_METHODS = ("GET", "HEAD", "POST")
+
+
+class App:
+    """The pages of one process, with its own connections."""
+
+    def __init__(self, settings: Runtime, routes: Sequence[Route]) -> None:
+        self._pages, self._bound = settings.config.pages, settings.host
+        limits = settings.config.limits
+        self._view_s, self._stall_s = limits.audit_read_s + VIEW_S, limits.client_stall_s
+        self._writer = open_engine(settings.database_url, read_only=False, answer_s=limits.audit_read_s, pool_size=3)
+        self._services = Services(settings, AuditReader.open(settings.database_url, answer_s=limits.audit_read_s))
+        self._logins = Logins(settings.config.keys, PageSessions(self._writer))
+        self._router = Router(routes)
+        self._working = asyncio.Semaphore(MOST_AT_ONCE)
+        # one: two pages at once in one interpreter are each half as fast
+        self._renderer = ThreadPoolExecutor(1, thread_name_prefix="render")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._renderer.shutdown(wait=False, cancel_futures=True)
+        await self._services.reader.close()
+        await self._writer.dispose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        site, head = guard.NOWHERE, None
+        try:
+            headers = guard.read_headers(scope["headers"])
+            site = guard.site_of(headers.get("host", ""), self._pages, self._bound)
+            head = _head(scope, headers, self._pages.on_gateway)
+            reply = await self._answer(head, site, receive)
+        except Exception as error:  # noqa: BLE001 - the top of a request: whatever it was becomes a page
+            reply = _failed(error, head)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            await send_reply(reply, site, receive, send, has_body=scope["method"] != "HEAD", stall_s=self._stall_s)
+
+    async def _answer(self, head: Head, site: Site, receive: Receive) -> Reply:
+        if head.method not in _METHODS:
+            raise _wrong_method("GET, HEAD, POST")
+        parts = head.path.split("/")
+        if parts[1:2] != ["debug"]:
+            raise NotFound("the pages are below /debug")
+        if parts[2:3] == ["static"]:
+            return _asset(head)
+        guard.check_source(head, site)
+        cookie = guard.read_cookie(head.headers.get("cookie", ""), site.cookie)
+        session = await self._logins.find(cookie) if cookie else None
+        if head.path == links.LOGIN:
+            return await self._log_in(head, site, session, receive)
+        if session is None:
+            return _to_login(head)
+        if head.path == links.LOGOUT:
+            return await self._log_out(head, site, session, receive)
+        if head.method == "GET" and not head.wants_json and (head.one("again") or head.one("at")):
+            return Reply.redirect(head.without("again", "at") + guard.place(head.one("at")))
+        return await self._show(head, site, session, cookie, receive)
+
+    # --- logins ---
+
+    async def _log_in(self, head: Head, site: Site, session: Session | None, receive: Receive) -> Reply:
+        if head.method != "POST":
+            next_ = guard.safe_next(head.one("next"))
+            if session is not None:
+                return Reply.redirect(next_)
+            return Reply(body=plain.login(next_, has_readers=await self._logins.has_readers()))
+        form = await read_form(receive)
+        next_ = guard.safe_next(form.get("next", ""))
+        try:
+            cookie = await self._logins.begin(form.get("key", ""), head.address, head.headers.get("user-agent", ""))
+        except RateLimited as error:
+            return Reply(429, plain.login(next_, fault=error.message), headers=[(b"retry-after", str(error.retry_after_s).encode())])
+        if cookie is None:
+            log.warning("wrong key at the login of the pages", extra={"action": "login"})
+            return Reply(403, plain.login(next_, fault="This is no key that may read the record: it needs the role auditor or admin."))
+        return Reply.redirect(next_, _cookie(site, site.cookie, cookie, LASTS_S, is_hidden=True))
+
+    async def _log_out(self, head: Head, site: Site, session: Session, receive: Receive) -> Reply:
+        if head.method != "POST":
+            raise _wrong_method("POST")
+        _check_token(await read_form(receive), session)
+        await self._logins.end(session)
+        return Reply.redirect(links.LOGIN, _cookie(site, site.cookie, "", 0, is_hidden=True))
+
+    # --- pages ---
+
+    async def _show(self, head: Head, site: Site, session: Session, cookie: str, receive: Receive) -> Reply:
+        method = "GET" if head.method == "HEAD" else head.method
+        route, params = self._router.find(method, head.path)
+        if route.role == "admin" and not session.who.is_admin:
+            raise Forbidden("this page is for keys with the role admin", code="wrong_role")
+        form: dict[str, str] = {}
+        if method == "POST":
+            form = await read_form(receive)
+            _check_token(form, session)
+        zone = _zone(head)
+        asked = Asked(
+            path=head.path, params=params, query=head.own_query, form=form, who=session.who, services=self._services, zone=zone,
+            token=session.token, last_event_id=head.headers.get("last-event-id", "")[:200],
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(self._view_s), self._working:
+                reply = await self._shown(await route.view(asked), head, asked)
+        except TimeoutError:
+            raise AuditUnavailable("the record took too long; narrow it with since, until or call_id") from None
+        if reply.pieces is not None:
+            reply.pieces = self._while_logged_in(reply.pieces, cookie)
+        if head.one("tz"):
+            reply.headers.append(_cookie(site, ZONE_COOKIE, zone, _YEAR_S, is_hidden=False))
+        return reply
+
+    async def _shown(self, answer: Answer, head: Head, asked: Asked) -> Reply:
+        """Return the answer to send, its content on record."""
+        match answer:
+            case Redirect():
+                return Reply.redirect(answer.to)
+            case Download():
+                await self._note(answer.shown, asked)
+                return await Reply.of_pieces(answer)
+            case Page():
+                make: Callable[[], bytes] = (lambda: to_json(answer)) if head.wants_json else (lambda: render(answer, asked))
+                body = await asyncio.get_running_loop().run_in_executor(self._renderer, make)
+                await self._note(answer.shown, asked)
+                return Reply(answer.status, body, b"application/json" if head.wants_json else b"text/html; charset=utf-8")
+
+    async def _note(self, shown: Shown | None, asked: Asked) -> None:
+        if shown is None:
+            return
+        who = asked.who
+        await note(
+            self._writer,
+            Reading(who.key, who.key_id, asked.path, urlencode(asked.query), who.login, shown.call_ids, shown.rows),
+        )
+
+    async def _while_logged_in(self, pieces: AsyncIterator[bytes], cookie: str) -> AsyncGenerator[bytes]:
+        """Hand on the pieces until the login ends."""
+        due = time.monotonic() + RECHECK_S
+        waiting: asyncio.Task[bytes | None] | None = None
+        try:
+            while True:
+                waiting = waiting or asyncio.create_task(_next(pieces), name="next piece")
+                await asyncio.wait({waiting}, timeout=max(0.0, due - time.monotonic()))
+                if time.monotonic() >= due:
+                    if await self._logins.find(cookie) is None:
+                        return
+                    due = time.monotonic() + RECHECK_S
+                if waiting.done():
+                    piece, waiting = waiting.result(), None
+                    if piece is None:
+                        return
+                    yield piece
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+                await asyncio.wait({waiting})
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
+
+
+def _head(scope: Scope, headers: dict[str, str], is_behind_gateway: bool) -> Head:
+    try:
+        path = scope["raw_path"].decode("ascii")
+        found = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="replace")
+    except UnicodeDecodeError:
+        raise InvalidRequest("the path and query must be ASCII, with % before other bytes") from None
+    except ValueError:
+        raise InvalidRequest(f"more than {MAX_PARAMETERS} parameters") from None
+    seen = set[str]()
+    for name, value in found:
+        if "\x00" in name or "\x00" in value:
+            raise InvalidRequest("holds the character U+0000", param=name.replace("\x00", "")[:64])
+        if name in guard.COMMON and name in seen:
+            raise InvalidRequest("given twice", param=name)
+        seen.add(name)
+    # the gateway's word counts only where nobody else can say it
+    said = headers.get("x-sluice-client-address", "") if is_behind_gateway else ""
+    address = said or str((scope.get("client") or ("",))[0])
+    return Head(scope["method"], path, found, headers, address[:64])
+
+
+def _zone(head: Head) -> Zone:
+    given = head.one("tz") or guard.read_cookie(head.headers.get("cookie", ""), ZONE_COOKIE)
+    if head.one("tz") not in ("", "utc", "local"):
+        raise InvalidRequest("must be utc or local", param="tz")
+    return "local" if given == "local" else "utc"
+
+
+def _to_login(head: Head) -> Reply:
+    if head.method == "POST":
+        raise Forbidden("log in first: this login has ended", code="not_logged_in")
+    if guard.is_followed_link(head):
+        again = head.without("again")
+        return Reply(body=plain.onward(f"{again}{'&' if '?' in again else '?'}again=1"))
+    next_ = guard.safe_next(head.without("again"))
+    return Reply.redirect(links.with_query(links.LOGIN, {"next": next_ if next_ != links.ROOT else ""}))
+
+
+def _asset(head: Head) -> Reply:
+    found = assets.assets().get(head.path)
+    if found is None or head.method == "POST":
+        raise NotFound("no such file")
+    return Reply(body=found.body, media_type=found.media_type.encode(), is_asset=True)
+
+
+def _check_token(form: dict[str, str], session: Session) -> None:
+    if not form_is_ours(form, session):
+        raise Forbidden("this form is of another login: load its page again", code="wrong_form_token")
+    form.pop("token")
+
+
+def _cookie(site: Site, name: str, value: str, seconds: int, *, is_hidden: bool) -> tuple[bytes, bytes]:
+    more = f"{'; HttpOnly' if is_hidden else ''}{'; Secure' if site.is_secure else ''}"
+    return b"set-cookie", f"{name}={value}; Path={links.ROOT}; Max-Age={seconds}; SameSite=Strict{more}".encode()
+
+
+def _wrong_method(allowed: str) -> InvalidRequest:
+    return InvalidRequest(f"this is asked for with {allowed}", code="method_not_allowed", param=allowed)
+
+
+def _failed(error: Exception, head: Head | None) -> Reply:
+    """Return the page of an error. The log names what failed and where, never what was asked: that may be content."""
+    mark = secrets.token_hex(4)
+    own = error if isinstance(error, PipelineError) else PipelineError("an error of ours, not of what you asked; the log has it")
+    status = 405 if own.error_code == "method_not_allowed" else own.http_status
+    said: dict[str, object] = {"id": mark, "status": status, "code": own.error_code}
+    if isinstance(error, PipelineError):
+        log.log(logging.WARNING if status >= 500 else logging.INFO, "a page was refused", extra=said)
+    else:
+        frames = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+        log.error("a page failed", extra={**said, "error": type(error).__name__, "where": " > ".join(frames[-8:])})
+    headers: list[tuple[bytes, bytes]] = []
+    if status == 503:
+        headers.append((b"retry-after", str(own.retry_after_s or 5).encode()))
+    if status == 405:
+        headers.append((b"allow", (own.param or "GET").encode()))
+    if head is not None and head.wants_json:
+        item = {"message": own.message, "code": own.error_code, "param": own.param, "id": mark}
+        return Reply(status, dump_json({"error": item}), b"application/json", headers)
+    sentence = f"{own.param}: {own.message}" if own.param and status == 400 else own.message
+    again = head.without() if head is not None and status >= 500 and head.method == "GET" else ""
+    return Reply(status, plain.failed(status, sentence, mark, again=again), headers=headers)

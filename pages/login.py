@@ -1,0 +1,137 @@
+"""Logins: an API key for a cookie, and a cookie for who is asking. A browser never holds the key, and a page never the cookie.
+
+A cookie is 32 random bytes and good for /debug alone. What is stored is its hash, so that no reader of the database is anybody. Each
+request asks whether its key is still good, so revoking one ends its logins at once. Must not know: HTTP, HTML.
+"""
+
+import hmac
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from db.page_sessions import PageSessions
+from pages.page import Who
+from protocol.bounds import MAX_KEY_BYTES
+from protocol.config import Key
+from protocol.errors import RateLimited
+
+ROLES = frozenset(("auditor", "admin"))
+"""Who may log in."""
+WINDOW_S = 60.0
+MOST_WRONG = 5
+"""Wrong keys of one address in that time."""
+MOST_WRONG_IN_ALL = 30
+_COOKIE_CHARS = 43
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A login that holds: who it is, and what its forms must say."""
+
+    who: Who
+    token: str
+    digest: bytes
+
+
+class Attempts:
+    """Counts wrong keys. One is counted when it comes and taken back when it was right, so that many at once are no way around."""
+
+    def __init__(self) -> None:
+        self._wrong: deque[tuple[float, str]] = deque()
+
+    def begin(self, address: str, now: float) -> None:
+        """Count one. Raises RateLimited where it is one too many."""
+        while self._wrong and self._wrong[0][0] <= now - WINDOW_S:
+            self._wrong.popleft()
+        by_address = Counter(one for _, one in self._wrong)
+        if by_address[address] >= MOST_WRONG or len(self._wrong) >= MOST_WRONG_IN_ALL:
+            wait_s = max(1, round(self._wrong[0][0] + WINDOW_S - now))
+            raise RateLimited("too many wrong keys; try again in a minute", code="too_many_logins", retry_after_s=wait_s)
+        self._wrong.append((now, address))
+
+    def forget(self, address: str) -> None:
+        """Take back the newest one of an address."""
+        for number in range(len(self._wrong) - 1, -1, -1):
+            if self._wrong[number][1] == address:
+                del self._wrong[number]
+                return
+
+
+class Logins:
+    """Begins, finds and ends logins. `keys` are those of the configuration, which win over stored ones of the same name."""
+
+    def __init__(self, keys: tuple[Key, ...], sessions: PageSessions) -> None:
+        self._keys, self._sessions = keys, sessions
+        self._names = {key.name for key in keys}
+        self._attempts = Attempts()
+
+    async def begin(self, key: str, address: str, agent: str) -> str | None:
+        """Return the cookie of a new login; None for a key that may not read. Raises RateLimited, AuditUnavailable."""
+        self._attempts.begin(address, time.monotonic())
+        text = key.strip().encode()
+        digest = sha256(text).hexdigest()
+        if not text or len(text) > MAX_KEY_BYTES or await self._who(digest, "") is None:
+            return None
+        self._attempts.forget(address)
+        cookie = secrets.token_urlsafe(32)
+        await self._sessions.begin(_digest(cookie), digest, agent)
+        return cookie
+
+    async def find(self, cookie: str) -> Session | None:
+        """Return the login of a cookie, if it and its key still hold. Raises AuditUnavailable."""
+        if len(cookie) != _COOKIE_CHARS or not cookie.isascii():
+            return None
+        digest = _digest(cookie)
+        login = await self._sessions.find(digest)
+        if login is None:
+            return None
+        name = sha256(digest).hexdigest()[:16]
+        who = self._of_file(login.sha256, name) or self._of_database(login.name, login.sha256, login.roles, name)
+        return None if who is None else Session(who, _form_token(cookie), digest)
+
+    async def end(self, session: Session) -> None:
+        """End a login. Raises AuditUnavailable."""
+        await self._sessions.end(session.digest)
+
+    async def has_readers(self) -> bool:
+        """Is there a key that may log in? Raises AuditUnavailable."""
+        return any(ROLES & set(key.roles) for key in self._keys) or await self._sessions.has_key(ROLES)
+
+    async def _who(self, digest: str, login: str) -> Who | None:
+        if (who := self._of_file(digest, login)) is not None:
+            return who
+        stored = await self._sessions.key(digest)
+        return None if stored is None else self._of_database(stored.name, digest, stored.roles, login)
+
+    def _of_file(self, digest: str, login: str) -> Who | None:
+        found = None
+        for key in self._keys:
+            # all of them, whichever it is
+            if hmac.compare_digest(key.sha256, digest):
+                found = key
+        return None if found is None else _who(found.name, found.id, frozenset(found.roles), login)
+
+    def _of_database(self, name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
+        if not name or name in self._names:
+            return None
+        return _who(name, Key.model_construct(name=name, sha256=digest).id, roles, login)
+
+
+def form_is_ours(form: Mapping[str, str], session: Session) -> bool:
+    """Does a form carry the token of this login?"""
+    return hmac.compare_digest(form.get("token", "").encode(), session.token.encode())
+
+
+def _who(name: str, key_id: str, roles: frozenset[str], login: str) -> Who | None:
+    return Who(name, key_id, roles, login) if roles & ROLES else None
+
+
+def _digest(cookie: str) -> bytes:
+    return sha256(cookie.encode()).digest()
+
+
+def _form_token(cookie: str) -> str:
+    return sha256(b"form of " + cookie.encode()).hexdigest()

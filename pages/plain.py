@@ -1,0 +1,27 @@
+"""Pages for those who are not logged in, and for what went wrong: they show nothing of the record and ask nobody.
+
+Must not know: HTTP beside its status codes, logins.
+"""
+
+from pages.render import render_outside
+
+_TITLES = {
+    400: "This cannot be asked", 403: "Not allowed", 404: "Not found", 405: "Not done here", 408: "Too slow", 413: "Too large",
+    421: "Not our name", 429: "Too many", 500: "Something broke", 503: "The record cannot be read now",
+}  # fmt: skip
+
+
+def login(next_: str, *, fault: str = "", has_readers: bool = True) -> bytes:
+    """Ask for a key; `fault` says what was wrong with the one before."""
+    return render_outside("login.html", "Log in", {"next": next_, "fault": fault, "has_readers": has_readers})
+
+
+def failed(status: int, sentence: str, mark: str, *, again: str = "") -> bytes:
+    """Say what went wrong; `mark` finds it in the log. `again`: where to try it again."""
+    title = _TITLES.get(status, "This did not work")
+    return render_outside("error.html", title, {"status": status, "sentence": sentence, "mark": mark, "again": again})
+
+
+def onward(to: str) -> bytes:
+    """Go on to a page of ours, by a request of our own, which carries the cookie."""
+    return render_outside("onward.html", "One moment", {"to": to})
