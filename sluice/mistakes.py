@@ -18,7 +18,7 @@ from sluice.errors import SettingsError
 
 Level = Literal["error", "warning", "note"]
 """error: the product does not start with it. warning: it starts, and something will not work. note: worth knowing."""
-MAX_KNOWN = 16
+MAX_KNOWN = 24
 """Names that are listed where one is not known."""
 _MUST: dict[str, str] = {
     "tuple_type": "a list", "list_type": "a list", "dict_type": "a mapping (name: value)", "model_type": "a mapping (name: value)",

@@ -114,7 +114,7 @@ def test_a_spoilt_configuration_keeps_nobody_from_revoking(place: Place) -> None
     ("arguments", "said"),
     [
         (("--name", "a b"), "--name: a key's name is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"),
-        (("--name", "x", "--role", "root"), "--role: a role is one of client, auditor, monitor"),
+        (("--name", "x", "--role", "root"), "--role: a role is one of client, auditor, admin, monitor"),
     ],
 )
 def test_wrong_options_are_told_in_plain_words(place: Place, arguments: tuple[str, ...], said: str) -> None:

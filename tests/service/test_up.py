@@ -67,7 +67,7 @@ def test_everything_runs_and_data_and_key_survive_a_restart(data_dir: Path, tmp_
         assert ready["url"] == f"http://127.0.0.1:{port}"
         assert ready["data_dir"] == str(data_dir)
         counts = {role: len(found) for role, found in ready["pids"].items()}
-        assert counts == {"launcher": 1, "gateway": 1, "policy": 2, "judge": 2, "audit": 1, "redis": 1, "postgres": 1}
+        assert counts == {"launcher": 1, "gateway": 1, "policy": 2, "judge": 2, "audit": 1, "pages": 1, "redis": 1, "postgres": 1}
         assert "demo" in hello(ready)
         calls = wait_for(lambda: ask(ready, "/audit/calls")["items"])
         assert first.stop() == 0

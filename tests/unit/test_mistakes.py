@@ -42,7 +42,7 @@ EXPECTED = [
     "line 11: policies.other: must be a list",
     "line 12: limits.body_bytes: must be a whole number",
     "line 12: limits.event_byte: is not known; did you mean 'event_bytes'?",
-    "line 14: keys.0.roles.0: must be 'client', 'auditor' or 'monitor'; did you mean 'client'?",
+    "line 14: keys.0.roles.0: must be 'client', 'auditor', 'admin' or 'monitor'; did you mean 'client'?",
     "line 14: keys.0.policies.0: the policy 'defualt' is not under policies; did you mean 'default'?",
     "line 15: limit: is not known; did you mean 'limits'?",
     "line 16: shards: is empty: put something there, or take the line out",

@@ -125,7 +125,7 @@ def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_f
     assert config.keys[0] == other
     assert config.keys[1].sha256 == sha256(KEY.encode()).hexdigest()
     assert config.keys[1].policies == ("default", "a")
-    assert set(config.keys[1].roles) == {"client", "auditor"}
+    assert set(config.keys[1].roles) == {"client", "auditor", "admin"}
     assert KEY not in config.model_dump_json()
 
 

@@ -23,7 +23,7 @@ import yaml
 
 from tests.support.servers.ports import free_port
 
-Role = Literal["gateway", "policy", "judge", "audit"]
+Role = Literal["gateway", "policy", "judge", "audit", "pages"]
 KEY = "sk-sluice-test-key"
 CLIENT_KEY = "sk-sluice-client-only"
 READY_S = 20.0
@@ -33,6 +33,7 @@ _COMMANDS: dict[Role, list[str]] = {
     "policy": ["worker", "policy"],
     "judge": ["worker", "judge", "--concurrency", "4"],
     "audit": ["worker", "audit"],
+    "pages": ["pages"],
 }
 
 
@@ -141,6 +142,7 @@ class Product:
                 "SLUICE_DATABASE_URL": self.database_urls.get(role, self.database_url),
                 "SLUICE_HOST": "127.0.0.1",
                 "SLUICE_PORT": str(port or self.port),
+                "SLUICE_PAGES_URL": f"unix:{self.folder / 'pages.sock'}",
                 "PYTHONPATH": str(ROOT),
                 **(env or {}),
             }

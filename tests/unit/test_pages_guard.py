@@ -1,0 +1,156 @@
+"""What a request for a page must be: whose host, from where, one of each header; and where a login may lead."""
+
+from typing import Any
+
+import pytest
+
+from pages.guard import Head, Misdirected, Site, check_source, is_followed_link, place, read_cookie, read_headers, safe_next, site_of
+from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts
+from pages.page import Route
+from pages.router import Router
+from protocol.config import Pages
+from protocol.errors import Forbidden, InvalidRequest, NotFound, RateLimited
+
+HERE = Site("http://127.0.0.1:8080", is_secure=False, is_loopback=True)
+FORM = "application/x-www-form-urlencoded"
+
+
+def head(method: str = "GET", **headers: str) -> Head:
+    """A request with these headers."""
+    return Head(method, "/debug", [], {name.replace("_", "-"): value for name, value in headers.items()}, "127.0.0.1")
+
+
+@pytest.mark.parametrize("given", [
+    "//evil.example", "/\\evil.example", "\\\\evil", "https://evil.example", "javascript:alert(1)", "/debug/../v1", "/debug/%2e%2e/v1",
+    "/debug/%2e./v1", "/debug//evil", "/debug/%2F%2Fevil", "/debug/%5cevil", "/debugger", "/v1/models", "", "debug",
+    "/debug\r\nset-cookie: a=b",
+    "/debug/\x00", "/debug/%00", "/debug/%0d%0ax", "/debug/login", "/debug/login?next=/debug/login", "/debug/logout", "/debug/a b",
+    "/debug#x",
+    "/debug/ü", "/debug/%ff", "/debug/;/x", "/debug/calls?q=\\", "/debug/" + "a" * 3_000, "/DEBUG", " /debug", "/debug/. ./x/../..",
+])  # fmt: skip
+def test_a_login_leads_nowhere_else(given: str) -> None:
+    assert safe_next(given) == "/debug"
+
+
+@pytest.mark.parametrize(
+    "given", ["/debug", "/debug/", "/debug/calls?since=2026-01-01&at=b3", "/debug/sessions/k/a%20b", "/debug/calls/~.."]
+)
+def test_a_login_leads_to_the_page_that_was_asked_for(given: str) -> None:
+    assert safe_next(given) == given
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]:8080", "127.9.9.9", "10.0.0.5:8080"])
+def test_the_machine_itself_and_the_address_it_listens_on_are_ours(host: str) -> None:
+    site = site_of(host, Pages(), "10.0.0.5")
+    assert site.origin == f"http://{host.lower()}" and not site.is_secure and site.cookie == "sluice_pages"
+
+
+@pytest.mark.parametrize("host", [
+    "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.6", "", "127.0.0.1:8080:1", "a@127.0.0.1", "127.0.0.1/",
+    "sluice.example.evil", "0.0.0.0", "[::2]", "127.0.0.1 ", "x" * 300,
+])  # fmt: skip
+def test_other_names_are_not_ours(host: str) -> None:
+    for bound in ("10.0.0.5", "0.0.0.0", "::", ""):
+        with pytest.raises(Misdirected):
+            site_of(host, Pages(url="https://sluice.example"), bound)
+
+
+def test_the_name_behind_a_proxy_has_its_own_origin_and_a_cookie_for_tls_alone() -> None:
+    for host in ("sluice.example", "Sluice.Example:443"):
+        site = site_of(host, Pages(url="https://sluice.example"), "127.0.0.1")
+        assert (site.origin, site.is_secure, site.cookie) == ("https://sluice.example", True, "__Secure-sluice_pages")
+    with pytest.raises(Misdirected):
+        site_of("sluice.example:8443", Pages(url="https://sluice.example"), "127.0.0.1")
+    assert site_of("sluice.example:8080", Pages(url="http://sluice.example:8080"), "127.0.0.1").cookie == "sluice_pages"
+
+
+@pytest.mark.parametrize("headers", [
+    {"origin": "http://127.0.0.1:8080"}, {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "same-origin"},
+    {"origin": "null", "sec_fetch_site": "same-origin"},
+])  # fmt: skip
+def test_a_form_of_ours_is_taken(headers: dict[str, str]) -> None:
+    check_source(head("POST", content_type=f"{FORM}; charset=utf-8", **headers), HERE)
+
+
+@pytest.mark.parametrize("headers", [
+    {}, {"origin": ""}, {"origin": "null"}, {"origin": "http://evil.example"}, {"origin": "https://127.0.0.1:8080"},
+    {"origin": "http://127.0.0.1:8081"}, {"origin": "null", "sec_fetch_site": "cross-site"},
+    {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "cross-site"}, {"origin": "http://127.0.0.1:8080", "sec_fetch_site": "same-site"},
+])  # fmt: skip
+def test_a_form_from_elsewhere_is_not(headers: dict[str, str]) -> None:
+    with pytest.raises(Forbidden):
+        check_source(head("POST", content_type=FORM, **headers), HERE)
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "multipart/form-data; boundary=x", "application/json"])
+def test_a_form_has_one_content_type(kind: str) -> None:
+    with pytest.raises(InvalidRequest):
+        check_source(head("POST", origin=HERE.origin, content_type=kind), HERE)
+
+
+@pytest.mark.parametrize(("site", "mode", "dest", "passes", "follows"), [
+    ("none", "navigate", "document", True, False), ("same-origin", "cors", "empty", True, False),
+    ("cross-site", "navigate", "document", True, True), ("same-site", "navigate", "document", True, False),
+    ("cross-site", "navigate", "iframe", False, False), ("cross-site", "no-cors", "image", False, False),
+    ("same-site", "no-cors", "script", False, False), ("cross-site", "cors", "empty", False, False),
+])  # fmt: skip
+def test_other_sites_may_link_here_and_nothing_else(site: str, mode: str, dest: str, passes: bool, follows: bool) -> None:
+    asked = head(sec_fetch_site=site, sec_fetch_mode=mode, sec_fetch_dest=dest)
+    assert is_followed_link(asked) == follows
+    if passes:
+        check_source(asked, HERE)
+    else:
+        with pytest.raises(Forbidden):
+            check_source(asked, HERE)
+
+
+def test_a_header_that_decides_is_there_once() -> None:
+    assert read_headers([(b"Cookie", b"a=1"), (b"cookie", b"b=2")])["cookie"] == "a=1; b=2"
+    for name in (b"host", b"origin", b"Sec-Fetch-Site"):
+        with pytest.raises(InvalidRequest):
+            read_headers([(name, b"a"), (name, b"a")])
+
+
+def test_of_two_cookies_of_one_name_neither_counts() -> None:
+    assert read_cookie("a=1; sluice_pages=x; b=2", "sluice_pages") == "x"
+    assert read_cookie("sluice_pages=x; sluice_pages=y", "sluice_pages") == ""
+    assert read_cookie("xsluice_pages=x", "sluice_pages") == ""
+
+
+@pytest.mark.parametrize(("at", "fragment"), [("b3", "#b3"), ("c398", "#c398"), ("", ""), ("B3", ""), ('"><x', ""), ("b3#x", "")])
+def test_a_place_is_a_name(at: str, fragment: str) -> None:
+    assert place(at) == fragment
+
+
+def test_wrong_keys_are_counted_by_address_and_in_all_and_forgotten_after_a_minute() -> None:
+    attempts = Attempts()
+    for number in range(MOST_WRONG):
+        attempts.begin("a", float(number))
+    with pytest.raises(RateLimited) as refused:
+        attempts.begin("a", 10.0)
+    assert refused.value.retry_after_s == WINDOW_S - 10
+    attempts.begin("b", 10.0)
+    attempts.forget("b")
+    for number in range(MOST_WRONG_IN_ALL - MOST_WRONG):
+        attempts.begin(f"c{number}", 11.0)
+    with pytest.raises(RateLimited):
+        attempts.begin("b", 12.0)
+    attempts.begin("a", WINDOW_S + 0.5)
+
+
+def test_a_path_is_taken_apart_before_it_is_read() -> None:
+    async def view(asked: Any) -> Any:
+        return asked
+
+    paths = ("/debug/calls", "/debug/{type}", "/debug/calls/{call_id}", "/debug/sessions/{key}/{session}")
+    router = Router([*(Route(path, view) for path in paths), Route("/debug/labels", view, method="POST")])
+    assert router.find("GET", "/debug/calls")[0].path == "/debug/calls"
+    assert router.find("GET", "/debug/transport")[1] == {"type": "transport"}
+    assert router.find("GET", "/debug/sessions/k/a%2Fb")[1] == {"key": "k", "session": "a/b"}
+    assert router.find("GET", "/debug/sessions/k/~..")[1] == {"key": "k", "session": ".."}
+    for path in ("/debug/calls/", "/debug/calls/a/b/c", "/debug/sessions/k/%00", "/debug/sessions/k/%ff", "/debug//calls", "/debug/"):
+        with pytest.raises(NotFound):
+            router.find("GET", path)
+    with pytest.raises(InvalidRequest) as refused:
+        router.find("POST", "/debug/calls/x")
+    assert (refused.value.error_code, refused.value.param) == ("method_not_allowed", "GET, HEAD")
