@@ -93,6 +93,11 @@ async def newest_refusals(connection: AsyncConnection, now: datetime, most: int)
     return [{**judge_block_item(row), "index": row.index} for row in await whole_rows(connection, keys, "desc", MAX_BYTES)]
 
 
+async def ping(connection: AsyncConnection) -> None:
+    """Ask for nothing, to know how long an answer takes."""
+    await connection.scalar(text("SELECT 1"))
+
+
 async def sealed(connection: AsyncConnection) -> tuple[datetime | None, str | None]:
     """Return when the newest seal was made, and the text of the newest checkpoint."""
     at, checkpoint = (await connection.execute(text(_SEALED))).one()
