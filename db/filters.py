@@ -130,6 +130,8 @@ class Filters:
     low: UUID | None = None
     high: UUID | None = None
     words: str | None = None
+    passed: bool = False
+    """Of judge blocks with the verdict allow or replace: what a judged policy let pass, instead of nothing."""
     limit: int = DEFAULT_LIMIT
     order: Order = "desc"
     after: Position | None = None
@@ -237,7 +239,8 @@ def _limit(value: str) -> int:
     return int(value)
 
 
-def _position(value: str) -> Position:
+def read_cursor(value: str) -> Position:
+    """Return the position that a cursor holds. Raises InvalidRequest."""
     try:
         packed = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_", validate=True)
         return msgspec.msgpack.decode(packed, type=Position)
@@ -254,7 +257,7 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "until": ("high", partial(_bound, "until")),
     "q": ("words", _words),
     "limit": ("limit", _limit),
-    "cursor": ("after", _position),
+    "cursor": ("after", read_cursor),
 }
 """The field of `Filters` that a filter becomes, and how it is read; all others are text as it came."""
 _READ_OF: dict[tuple[Asked, str], tuple[str, Callable[[str], Any]]] = {

@@ -85,7 +85,7 @@ def coloured(pieces: Iterable[Piece]) -> Markup:
 def moment(at: str, day: str, clock: str) -> Markup:
     """Return a time as an element; the day may be left out."""
     before = Markup('<span class="day">{}</span> ').format(day) if day else Markup("")
-    return Markup('<time datetime="{}" title="{}">{}{}</time>').format(at, at, before, clock)
+    return Markup('<time datetime="{}">{}{}</time>').format(at, before, clock)
 
 
 def beginning(text: str, length: int, whole: str) -> Markup:

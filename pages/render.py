@@ -102,10 +102,12 @@ def _shown_time(value: datetime | str | None, part: str = "all") -> object:
     return moment(text, "" if part == "clock" else f"{parsed:%Y-%m-%d}", clock)
 
 
-def cut(value: object, length: int = CELL) -> object:
-    """Return the beginning of a text on one line, and how long all of it is where that is more."""
+def cut(value: object, length: int = CELL, whole: int | None = None) -> object:
+    """Return the beginning of a text on one line, and how long all of it is where that is more. `whole`: bytes, where `value` is a part."""
     text = text_of(value)
-    return beginning(text, length, size(len(value) if isinstance(value, bytes) else len(text.encode(errors="surrogatepass"))))
+    if whole is None:
+        whole = len(value) if isinstance(value, bytes) else len(text.encode(errors="surrogatepass"))
+    return beginning(text, length, size(whole))
 
 
 def _json(value: object) -> object:

@@ -75,13 +75,16 @@ _BLOCKS = _ANY_BLOCKS._replace(shows=f"NOT {_exists('tool_calls', 't', 'b')}")
 """Content blocks that are no tool calls."""
 
 
-def _judged(rows: _Rows, view: Table) -> _Rows:
-    """What a judge block is: something refused by a policy whose judgement is on record."""
+def _judged(rows: _Rows, view: Table, refused: str = "NOT IN") -> _Rows:
+    """What a judge block is: something refused by a policy whose judgement is on record. Or what such a policy let pass."""
     judgement = _exists("judgements", "j", rows.word, f"j.policy = {rows.word}.policy")
-    return rows._replace(view=view, shows=f"{rows.shows} AND {rows.word}.verdict NOT IN {PASSED} AND {judgement}")
+    return rows._replace(view=view, shows=f"{rows.shows} AND {rows.word}.verdict {refused} {PASSED} AND {judgement}")
 
 
-_JUDGED = (_judged(_FIRST, JUDGED_LOGS[0]), _judged(_LATER, JUDGED_LOGS[0]), _judged(_BLOCKS, JUDGED_LOGS[1]))
+_JUDGED, _PASSED = (
+    (_judged(_FIRST, JUDGED_LOGS[0], way), _judged(_LATER, JUDGED_LOGS[0], way), _judged(_BLOCKS, JUDGED_LOGS[1], way))
+    for way in ("NOT IN", "IN")
+)
 _CALL_FILTERS = ("session", "model", "key", "key_id")
 _OF_CALL = "c.policy = :policy"
 _COMPARED = {
@@ -116,7 +119,8 @@ def _rows(of: ListName, names: Set[str]) -> tuple[_Rows, ...]:
     For a coalesce there is no index, so what compares the word on a tool call is asked of the first words and of the later ones.
     """
     if of == "judge-blocks":
-        return tuple(rows for rows in _JUDGED if rows.row == "t" or "name" not in names)
+        judged = _PASSED if "passed" in names else _JUDGED
+        return tuple(rows for rows in judged if rows.row == "t" or "name" not in names)
     if of == "tool-calls":
         return (_FIRST, _LATER) if names & {"verdict", "policy"} else (_TOOL_CALLS,)
     if not (of_tools := names & {"name", "verdict", "words"}):
@@ -177,10 +181,13 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
     """Return the first `limit` keys after the cursor, in the order of the list."""
     given = values(filters)
     found: list[Key] = []
+    names = frozenset(given)
     if of == "judge-blocks" and given.get("verdict") in PASSED:
-        # none of those is one, which to find out would take a look at all of them
-        return found
-    statement = _keys(of, frozenset(given), filters.order)
+        if not filters.passed:
+            # none of those is one, which to find out would take a look at all of them
+            return found
+        names |= {"passed"}
+    statement = _keys(of, names, filters.order)
     days = await _days(connection, given["low"], given["high"], filters.order)
     looked = 0
     while days and len(found) < limit:
@@ -193,13 +200,18 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
     return found
 
 
-async def whole_rows(connection: AsyncConnection, keys: Sequence[Key], order: Order, most_bytes: int) -> list[Any]:
-    """Return the rows that have these keys, in order, none behind `most_bytes` of payload. Payloads are measured where they lie."""
+async def whole_rows(
+    connection: AsyncConnection, keys: Sequence[Key], order: Order, most_bytes: int, *, first: int | None = None
+) -> list[Any]:
+    """Return the rows that have these keys, in order, none behind `most_bytes` of payload. Payloads are measured where they lie.
+
+    With `first` a row has only the first bytes of each payload, and its length as `NAME_bytes`.
+    """
     pages, given = [], dict[str, Any]()
     for view in (VIEWS.tables[name] for name in sorted({key.view for key in keys})):
         ids, blocks = ([key[n] for key in keys if key.view == view.name] for n in (0, 1))
         rows = rows_of(view)
-        page = select(*(column for column in rows.c if column.name != "search"))
+        page = select(*(shown for column in rows.c if column.name != "search" for shown in _shown(column, first)))
         if view is not CALL_LOG:
             lists = literal(ids, ARRAY(Uuid)), literal(blocks, ARRAY(Integer))
             asked = func.unnest(*lists).table_valued("call_id", "block").render_derived(name=f"{view.name}_asked")
@@ -214,6 +226,13 @@ async def whole_rows(connection: AsyncConnection, keys: Sequence[Key], order: Or
     measured = select(found, before.label("before")).subquery()
     within = select(measured).where(func.coalesce(measured.c.before, 0) <= most_bytes).order_by(*_in_order(measured, order))
     return list(await connection.execute(within, given))
+
+
+def _shown(column: ColumnElement[Any], first: int | None) -> list[ColumnElement[Any]]:
+    if first is None or not isinstance(column.type, LargeBinary):
+        return [column]
+    name = str(column.name)
+    return [func.substring(column, 1, first, type_=LargeBinary).label(name), func.octet_length(column).label(f"{name}_bytes")]
 
 
 def _in_order(rows: Subquery, order: Order) -> list[ColumnElement[Any]]:

@@ -47,6 +47,7 @@ from db.read.lists import chosen_calls, counted_calls, find_keys, values, whole_
 from db.read.reviews import counts_of, read_page
 from db.read.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.read.written import read_written
+from db.text import INDEXED, from_column, to_column, to_short
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 
 KEY_ID_BEGINNING = re.compile(r"[0-9a-f]{4,15}")
@@ -101,6 +102,17 @@ class AuditReader:
             # not all of them, where days are dropped meanwhile
             rows = await whole_rows(connection, keys[: filters.limit], filters.order, PAGE_BYTES)
         return {"items": [_ITEMS[of](row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}
+
+    async def lines(self, of: ListName, filters: Filters, *, first: int) -> tuple[list[JsonObject], bool]:
+        """Return a page of a list for people, and whether there are more: of each payload the first bytes, and its length in bytes.
+
+        Each item has its `block`, so that its place is known; calls have block 0.
+        """
+        filters = await self.named(filters)
+        async with reading(self.engine) as connection:
+            keys = await find_keys(connection, of, filters, filters.limit + 1)
+            rows = await whole_rows(connection, keys[: filters.limit], filters.order, PAGE_BYTES, first=first)
+        return [_line(of, row) for row in rows], len(keys) > len(rows)
 
     calls = partialmethod(page, "calls")
     tool_calls = partialmethod(page, "tool-calls")
@@ -209,6 +221,32 @@ class AuditReader:
             filters = replace(filters, key_id=await self._key_with(filters.key_id))
         return filters
 
+    async def has_call(self, call_id: UUID) -> bool:
+        """Is anything of this call on record?"""
+        async with reading(self.engine) as connection:
+            return await _known(connection, call_id)
+
+    async def find_tool_call(self, tool_call_id: str) -> tuple[UUID, int] | None:
+        """Return the newest call with a tool call of this id, and its block."""
+        own = ToolCall.tool_call_id == to_column(to_short(tool_call_id, INDEXED))
+        found = select(ToolCall.call_id, ToolCall.block).where(own).order_by(ToolCall.call_id.desc()).limit(1)
+        async with reading(self.engine) as connection:
+            row = (await connection.execute(found)).one_or_none()
+        return None if row is None else (row.call_id, row.block)
+
+    async def find_session(self, session: str) -> str | None:
+        """Return the name of the key that used a session of this name last."""
+        return await self._newest_key(Call.session == to_column(to_short(session, INDEXED)))
+
+    async def has_key(self, name: str) -> bool:
+        """Is there a call of a key of this name?"""
+        return await self._newest_key(Call.key == to_column(to_short(name, INDEXED))) is not None
+
+    async def _newest_key(self, own: ColumnElement[bool]) -> str | None:
+        async with reading(self.engine) as connection:
+            found: str | None = await connection.scalar(select(Call.key).where(own).order_by(Call.call_id.desc()).limit(1))
+        return None if found is None else from_column(found)
+
     async def _key_with(self, beginning: str) -> str:
         # two ends of an index
         found = select(func.min(Call.key_id), func.max(Call.key_id)).where(Call.key_id.between(beginning, beginning + "g"))
@@ -274,6 +312,13 @@ async def _read(connection: AsyncConnection, statement: Select[Any], limit: int)
 
 def _size(row: Any) -> int:
     return sum(len(value) for value in row if isinstance(value, bytes))
+
+
+def _line(of: ListName, row: Any) -> JsonObject:
+    if of == "calls":
+        return {"block": 0, **call_item(row)}
+    lengths = {name: getattr(row, name) for name in row._fields if name.endswith("_bytes")}
+    return {**_ITEMS[of](row), "block": row.block, **lengths, "threshold": row.judge_threshold}
 
 
 def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> str | None:

@@ -34,8 +34,7 @@ def test_sizes_counts_and_durations_read_as_people_write_them() -> None:
 @pytest.mark.parametrize("at", [datetime(2026, 11, 22, 14, 3, 7, 120_000, UTC), "2026-11-22T14:03:07.120Z"])
 def test_a_time_is_an_element_with_its_zone(at: object) -> None:
     assert _shown("{{ at|time }}", at=at) == (
-        '<time datetime="2026-11-22T14:03:07.120Z" title="2026-11-22T14:03:07.120Z">'
-        '<span class="day">2026-11-22</span> 14:03:07.120Z</time>'
+        '<time datetime="2026-11-22T14:03:07.120Z"><span class="day">2026-11-22</span> 14:03:07.120Z</time>'
     )
     assert ">14:03:07.120Z<" in _shown("{{ at|time('clock') }}", at=at)
 

@@ -1,0 +1,160 @@
+"""A list as a page: its filters as a form and as chips, times relative to now made absolute, pages both ways by key.
+
+The filters are those of `db.filters` under the same names, so what is copied from a page works with the API and the command line. A page
+is a place between two keys: rows that arrive meanwhile move nothing. Must not know: SQL, what a list is about.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
+
+from db.filters import Filters, ListName, Order, Position, encode_cursor, filters_of, parse_filters, read_cursor
+from db.read.items import JsonObject
+from db.read.queries import AuditReader
+from pages import links
+from pages.page import Asked, Redirect
+from protocol.errors import InvalidRequest
+
+FIRST_BYTES = 1000
+"""Of each payload that a list reads: more than its cell shows, in whatever script."""
+MAX_ROWS = 200
+"""Rows of a page: more makes browsers slow."""
+PATHS: Mapping[ListName, str] = {"calls": links.CALLS, "tool-calls": links.TOOL_CALLS, "judge-blocks": links.JUDGE_BLOCKS}
+_PAGING = ("cursor", "limit", "order")
+_AGO = re.compile(r"-(\d{1,5})([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
+_OPPOSITE: Mapping[Order, Order] = {"asc": "desc", "desc": "asc"}
+_BESIDE: tuple[tuple[Order, int], ...] = (("asc", 2**31 - 1), ("desc", -1))
+"""Past all rows of a call, upwards and downwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a page of a list was asked for. `given` are its filters as they came, without those of paging."""
+
+    of: ListName
+    path: str
+    given: Mapping[str, str]
+    paging: Mapping[str, str]
+    filters: Filters
+    is_back: bool
+    """The cursor is of the row above: the rows before it are asked for, the nearest first."""
+
+    def link(self, **changed: str | None) -> str:
+        """Return the address of this list, newest page, with filters changed, or taken away by None."""
+        kept = {name: self.paging[name] for name in ("order", "limit") if name in self.paging}
+        return links.with_query(self.path, {**self.given, **kept, **changed})
+
+    def here(self) -> str:
+        """Return the address of this very page."""
+        return links.with_query(self.path, {**self.given, **self.paging})
+
+    def chips(self) -> list[tuple[str, str, str]]:
+        """Return the active filters: name, value, and the address without it."""
+        return [(name, value, self.link(**{name: None})) for name, value in self.given.items()]
+
+    def origin(self) -> str:
+        """Return this list in short, for `from` in links to its rows."""
+        return links.with_query(self.of, {**self.given, "order": self.paging.get("order")})
+
+
+def read(asked: Asked, of: ListName, *, more: Sequence[str] = ()) -> Listing | Redirect:
+    """Check what was asked. Relative times become absolute by a redirect, so that a link that is passed on means the same tomorrow.
+
+    `more` names parameters of the page that are no filters. Raises InvalidRequest.
+    """
+    query = [(name, value) for name, value in asked.query if value]
+    if (absolute := _absolute(query)) != query:
+        return Redirect(f"{asked.path}?{urlencode(absolute)}")
+    known = [(name, value) for name, value in query if name not in more]
+    cursor = asked.one("cursor")
+    filters = parse_filters([(name, value) for name, value in known if name != "cursor"], of=of)
+    if filters.limit > MAX_ROWS:
+        raise InvalidRequest(f"a page has at most {MAX_ROWS} rows", param="limit")
+    filters, is_back = replace(filters, passed=True), False
+    if cursor:
+        after = read_cursor(cursor)
+        if after.list != of:
+            raise InvalidRequest("belongs to another list", param="cursor")
+        is_back = after.order != filters.order
+        filters = replace(filters, after=after, order=after.order)
+    given = {name: value for name, value in known if name not in _PAGING}
+    return Listing(of, asked.path, given, {name: value for name, value in known if name in _PAGING}, filters, is_back)
+
+
+async def load(reader: AuditReader, listing: Listing) -> tuple[list[JsonObject], JsonObject] | Redirect:
+    """Return the rows of the page in the order of the list, and its pager. Past the newest end it is the newest page."""
+    items, more = await reader.lines(listing.of, listing.filters, first=FIRST_BYTES)
+    if listing.is_back:
+        if not more:
+            return Redirect(listing.link())
+        items.reverse()
+    return items, _pager(listing, items, more)
+
+
+async def neighbours(reader: AuditReader, origin: str, call_id: UUID) -> tuple[str | None, str | None]:
+    """Return the pages of the calls before and behind this one in the list that it was opened from, by `Listing.origin`: newer, older.
+
+    A list that it does not name has none.
+    """
+    name, _, query = origin.partition("?")
+    of = next((one for one in PATHS if one == name), None)
+    if of is None:
+        return None, None
+    try:
+        filters = parse_filters(parse_qsl(query, max_num_fields=len(filters_of(of))), of=of)
+    except (InvalidRequest, ValueError):
+        return None, None
+    found: list[str | None] = []
+    for order, number in _BESIDE:
+        after = Position(of, order, call_id, number)
+        items, _ = await reader.lines(of, replace(filters, limit=1, order=order, after=after, passed=True), first=0)
+        found.append(links.call(items[0]["call_id"], **{"from": origin}) if items else None)
+    return found[0], found[1]
+
+
+def _pager(listing: Listing, items: Sequence[JsonObject], more: bool) -> JsonObject:
+    own = _OPPOSITE[listing.filters.order] if listing.is_back else listing.filters.order
+    kept = {**listing.given, **{name: listing.paging[name] for name in ("order", "limit") if name in listing.paging}}
+
+    def at(item: JsonObject, order: Order) -> str:
+        position = Position(listing.of, order, UUID(item["call_id"]), item["block"])
+        return links.with_query(listing.path, {**kept, "cursor": encode_cursor(position)})
+
+    goes_on = listing.is_back or more
+    ahead = at(items[-1], own) if items and goes_on else None
+    back = at(items[0], _OPPOSITE[own]) if items and "cursor" in listing.paging else None
+    older, newer = (ahead, back) if own == "desc" else (back, ahead)
+    newest = links.with_query(listing.path, {name: value for name, value in kept.items() if name != "order"})
+    is_newest = own == "desc" and "cursor" not in listing.paging
+    return {"shown": len(items), "more": goes_on, "older": older, "newer": newer, "newest": None if is_newest else newest}
+
+
+def _absolute(query: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, _time(value) if name in ("since", "until") else value) for name, value in query]
+
+
+def _time(value: str) -> str:
+    """A time as it came; one relative to now, or of today, as it is now."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    if found := _AGO.fullmatch(value):
+        at = now - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    elif value.lower() in ("today", "yesterday"):
+        at = now.replace(hour=0, minute=0, second=0) - timedelta(days=value.lower() == "yesterday")
+    elif _CLOCK.fullmatch(value):
+        hour, minute, *second = map(int, value.split(":"))
+        at = now.replace(hour=hour, minute=minute, second=second[0] if second else 0)
+    else:
+        return value
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def fields(of: ListName, names: Sequence[str], given: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the filters of these names as fields of a form: name, value, and the values that it may have, if those are few."""
+    known = {one.name: one for one in filters_of(of)}
+    return [{"name": name, "value": given.get(name, ""), "values": list(known[name].values)} for name in names]

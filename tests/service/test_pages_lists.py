@@ -1,0 +1,163 @@
+"""The lists of the pages on a real PostgreSQL: rows as cells show them, pages both ways, neighbours, the search box."""
+
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qsl
+from uuid import UUID
+
+import pytest
+
+from db.read.queries import AuditReader
+from pages import listing
+from pages.page import Answer, Asked, Page, Redirect, Services, View, Who
+from pages.render import render
+from pages.views import lists, search
+from protocol.config import Config, Key
+from protocol.runtime import Runtime
+from tests.support.checks.reading import end_record, insert
+from tests.support.checks.record import NOW, call_id, call_record, judgement_record, tool_call_record, whole_call
+
+LONG = b'{"command": "' + b"\xe2\x82\xac" * 100_000 + b'"}'
+
+
+@pytest.fixture
+async def reader(url: str) -> AsyncIterator[AuditReader]:
+    opened = AuditReader.open(url)
+    yield opened
+    await opened.close()
+
+
+def _asked(reader: AuditReader, to: str) -> Asked:
+    path, _, query = to.partition("#")[0].partition("?")
+    services = Services(_SETTINGS, reader)
+    who = Who(key="dev", key_id="1", roles=frozenset({"auditor"}), login="x")
+    return Asked(path=path, params={}, query=parse_qsl(query), who=who, services=services, token="t")
+
+
+_KEY = Key(name="of-the-file", sha256="0" * 64)
+_SETTINGS = Runtime(config=Config.model_validate({"keys": [_KEY]}), redis_url="", database_url="")
+
+
+async def _page(reader: AuditReader, view: View, to: str) -> Page:
+    answer: Answer = await view(_asked(reader, to))
+    assert isinstance(answer, Page), answer
+    assert render(answer, _asked(reader, to)).startswith(b"<!doctype html>")
+    return answer
+
+
+async def test_a_cell_has_the_beginning_of_what_is_long_and_its_length(url: str, reader: AuditReader) -> None:
+    call = call_id()
+    await insert(url, call_record(call), tool_call_record(call, arguments=LONG))
+    page = await _page(reader, lists.tool_calls, "/debug/tool-calls")
+    [item] = page.values["items"]
+    assert len(item["arguments"]) < 1000 and item["arguments_bytes"] == len(LONG)
+    html = render(page, _asked(reader, "/debug/tool-calls")).decode()
+    assert html.count("€") == 160 - len('{"command": "') and "300 kB, first 160 characters" in html
+    assert page.shown is not None and page.shown.call_ids == (UUID(call),) and page.shown.rows == 1
+
+
+async def test_pages_go_both_ways_while_rows_come_in(url: str, reader: AuditReader) -> None:
+    calls = [call_id(NOW - n * 1000) for n in range(7)]
+    await insert(
+        url, *(record for call in calls for record in (call_record(call), tool_call_record(call, block=1), tool_call_record(call, block=2)))
+    )
+    ways = [(call, block) for call in calls for block in (2, 1)]
+
+    def places(page: Page) -> list[tuple[str, int]]:
+        return [(item["call_id"], item["block"]) for item in page.values["items"]]
+
+    first = await _page(reader, lists.tool_calls, "/debug/tool-calls?limit=4")
+    assert (places(first), first.values["pager"]["newer"], first.values["pager"]["newest"]) == (ways[:4], None, None)
+    second = await _page(reader, lists.tool_calls, first.values["pager"]["older"])
+    third = await _page(reader, lists.tool_calls, second.values["pager"]["older"])
+    assert (places(second), places(third)) == (ways[4:8], ways[8:12])
+    await insert(url, *(tool_call_record(call_id(NOW + n), block=1) for n in (1, 2, 3)))
+    again = await _page(reader, lists.tool_calls, third.values["pager"]["newer"])
+    assert places(again) == ways[4:8]
+    above = await _page(reader, lists.tool_calls, again.values["pager"]["newer"])
+    assert places(above) == ways[:4]
+    newest = await lists.tool_calls(_asked(reader, above.values["pager"]["newer"]))
+    assert newest == Redirect("/debug/tool-calls?limit=4")
+    last = await _page(reader, lists.tool_calls, third.values["pager"]["older"])
+    assert places(last) == ways[12:] and last.values["pager"]["older"] is None and not last.values["pager"]["more"]
+
+
+async def test_oldest_first_pages_the_other_way_round(url: str, reader: AuditReader) -> None:
+    calls = sorted(call_id(NOW - n * 1000) for n in range(5))
+    await insert(url, *map(call_record, calls))
+    first = await _page(reader, lists.calls, "/debug/calls?order=asc&limit=2")
+    assert [item["call_id"] for item in first.values["items"]] == calls[:2] and first.values["pager"]["older"] is None
+    second = await _page(reader, lists.calls, first.values["pager"]["newer"])
+    assert [item["call_id"] for item in second.values["items"]] == calls[2:4]
+    back = await lists.calls(_asked(reader, second.values["pager"]["older"]))
+    assert back == Redirect("/debug/calls?order=asc&limit=2")
+
+
+async def test_open_calls_come_first_on_the_first_page(url: str, reader: AuditReader) -> None:
+    calls = sorted((call_id(NOW - n * 1000) for n in range(3)), reverse=True)
+    await insert(url, *map(call_record, calls), *(end_record(call, "FAILED") for call in calls[:2]))
+    page = await _page(reader, lists.calls, "/debug/calls")
+    assert [item["call_id"] for item in page.values["items"]] == [calls[2], *calls[:2]]
+    assert page.values["items"][1]["took_ms"] is not None
+
+
+async def test_judged_decisions_that_passed_can_be_asked_for(url: str, reader: AuditReader) -> None:
+    refused, passed, unjudged = (call_id(NOW - n * 1000) for n in range(3))
+    for call, verdict in ((refused, "block"), (passed, "allow"), (unjudged, "allow")):
+        await insert(url, call_record(call), tool_call_record(call, verdict=verdict))
+    await insert(url, judgement_record(refused), judgement_record(passed))
+    for query, wanted in (("", [refused]), ("?verdict=block", [refused]), ("?verdict=allow", [passed]), ("?verdict=replace", [])):
+        page = await _page(reader, lists.judge_blocks, f"/debug/judge-blocks{query}")
+        assert [item["call_id"] for item in page.values["items"]] == wanted, query
+
+
+async def test_a_call_has_neighbours_in_the_list_that_it_was_opened_from(url: str, reader: AuditReader) -> None:
+    calls = sorted((call_id(NOW - n * 1000) for n in range(4)), reverse=True)
+    for n, call in enumerate(calls):
+        await insert(url, call_record(call), *(tool_call_record(call, block=b, verdict="allow" if n == 1 else "block") for b in (1, 2)))
+
+    async def beside(origin: str, call: str) -> list[str | None]:
+        found = await listing.neighbours(reader, origin, UUID(call))
+        return [to and to.partition("?")[0].rpartition("/")[2] for to in found]
+
+    assert await beside("calls", calls[1]) == [calls[0], calls[2]]
+    assert await beside("tool-calls?verdict=block", calls[2]) == [calls[0], calls[3]]
+    assert await beside("calls?order=asc", calls[0]) == [None, calls[1]]
+    for wrong in ("", "nothing", "calls?nobody=1", "calls?since=x", "calls?" + "&".join(f"a{n}=1" for n in range(99))):
+        assert await beside(wrong, calls[1]) == [None, None]
+
+
+async def test_the_search_box_knows_what_has_a_name(url: str, reader: AuditReader) -> None:
+    call = call_id()
+    await insert(url, *whole_call(call))
+    found = {}
+    for text in (call, call[:23].upper(), "toolu_1", "s-1", "dev", "of-the-file", "build"):
+        found[text] = await search.search(_asked(reader, f"/debug/search?q={text}"))
+    [tool_call] = (await _page(reader, lists.tool_calls, "/debug/tool-calls")).values["items"]
+    assert found[call] == found[call[:23].upper()] == Redirect(f"/debug/calls/{call}")
+    assert await search.search(_asked(reader, f"/debug/search?q={tool_call['tool_call_id']}")) == Redirect(
+        f"/debug/calls/{call}#b{tool_call['block']}"
+    )
+    assert found["s-1"] == Redirect("/debug/sessions/dev/s-1") and found["dev"] == Redirect("/debug/keys/dev")
+    assert found["of-the-file"] == Redirect("/debug/keys/of-the-file")
+    words = found["build"]
+    assert isinstance(words, Page) and [item["call_id"] for item in words.values["items"]] == [call]
+    for nothing in ("", "...", "nowhere", str(UUID(int=7))):
+        page = await _page(reader, search.search, f"/debug/search?q={nothing}")
+        assert not page.values["items"] and (page.shown is None or not page.shown.rows)
+
+
+async def test_a_beginning_that_several_calls_have_lists_them(url: str, reader: AuditReader) -> None:
+    for n in (1, 2):
+        await insert(url, call_record(f"01990000-0001-7000-8000-00000000000{n}"))
+    answer = await search.search(_asked(reader, "/debug/search?q=01990000"))
+    assert isinstance(answer, Redirect)
+    page = await _page(reader, lists.calls, answer.to)
+    assert len(page.values["items"]) == 2
+
+
+async def test_nothing_matches_is_another_page_than_nothing_recorded(reader: AuditReader) -> None:
+    for view, path in ((lists.calls, "/debug/calls"), (lists.tool_calls, "/debug/tool-calls"), (lists.judge_blocks, "/debug/judge-blocks")):
+        for query, words in (("", b"Nothing recorded yet"), ("?key=x&since=2026-01-01", b"Nothing matches")):
+            asked = _asked(reader, path + query)
+            answer = await view(asked)
+            assert isinstance(answer, Page) and words in render(answer, asked)

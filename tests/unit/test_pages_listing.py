@@ -1,0 +1,81 @@
+"""Lists as pages: what is asked for, and where their links lead."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from db.filters import Position, encode_cursor
+from pages import listing
+from pages.listing import Listing
+from pages.page import Asked, Redirect, Who
+from protocol.errors import InvalidRequest
+
+CALL = UUID("01a1fcc0-0000-7000-8000-000000000001")
+
+
+def _asked(*query: tuple[str, str]) -> Asked:
+    who = Who(key="dev", key_id="1", roles=frozenset({"auditor"}), login="x")
+    return Asked(path="/debug/tool-calls", params={}, query=query, who=who, services=None)  # type: ignore[arg-type]  # it asks nobody
+
+
+def _read(*query: tuple[str, str]) -> Listing:
+    found = listing.read(_asked(*query), "tool-calls")
+    assert isinstance(found, Listing)
+    return found
+
+
+@pytest.mark.parametrize(("given", "before_s"), [("-15m", 900), ("-1h", 3600), ("-24h", 86400), ("-7d", 604800), ("-90s", 90)])
+def test_a_time_before_now_becomes_absolute_in_the_address(given: str, before_s: int) -> None:
+    found = listing.read(_asked(("key", "a b"), ("since", given)), "tool-calls")
+    assert isinstance(found, Redirect)
+    before, _, value = found.to.partition("since=")
+    assert before == "/debug/tool-calls?key=a+b&"
+    at = datetime.fromisoformat(value.replace("%3A", ":"))
+    assert abs(datetime.now(UTC) - timedelta(seconds=before_s) - at) < timedelta(seconds=3)
+
+
+@pytest.mark.parametrize(("given", "ends"), [("today", "T00%3A00%3A00Z"), ("14:00", "T14%3A00%3A00Z"), ("9:05:07", "T09%3A05%3A07Z")])
+def test_a_time_of_today_becomes_absolute_too(given: str, ends: str) -> None:
+    found = listing.read(_asked(("until", given)), "tool-calls")
+    assert isinstance(found, Redirect) and found.to.endswith(ends)
+
+
+def test_absolute_times_stay() -> None:
+    assert _read(("since", "2026-01-31T12:00:00Z")).given == {"since": "2026-01-31T12:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limit", "201"), ("limit", "0"), ("limit", "1e9"), ("nobody", "x"), ("since", "-99999w"), ("since", "99:99"), ("verdict", "?"),
+        ("cursor", "x"), ("cursor", encode_cursor(Position("calls", "desc", CALL, 0))), ("q", "..."), ("key", "x" * 1001),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_named(name: str, value: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        _follow((name, value))
+    assert raised.value.param == name
+
+
+def _follow(query: tuple[str, str]) -> None:
+    """As a browser: to where a redirect leads, too."""
+    found = listing.read(_asked(query), "tool-calls")
+    if isinstance(found, Redirect):
+        listing.read(_asked(("since", found.to.partition("since=")[2].replace("%3A", ":"))), "tool-calls")
+
+
+def test_a_chip_takes_its_filter_away_and_leaves_the_others() -> None:
+    found = _read(("key", "dev"), ("verdict", "block"), ("limit", "25"), ("cursor", encode_cursor(Position("tool-calls", "desc", CALL, 3))))
+    assert found.chips() == [
+        ("key", "dev", "/debug/tool-calls?verdict=block&limit=25"), ("verdict", "block", "/debug/tool-calls?key=dev&limit=25"),
+    ]  # fmt: skip
+    assert found.origin() == "tool-calls?key=dev&verdict=block"
+    assert "cursor=" in found.here() and "cursor=" not in found.link()
+
+
+def test_a_cursor_of_the_other_order_goes_back() -> None:
+    newer = _read(("cursor", encode_cursor(Position("tool-calls", "asc", CALL, 3))))
+    assert newer.is_back and newer.filters.order == "asc"
+    older = _read(("cursor", encode_cursor(Position("tool-calls", "desc", CALL, 3))))
+    assert not older.is_back and older.filters.after is not None
