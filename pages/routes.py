@@ -1,12 +1,10 @@
 """Which view answers which path."""
 
 from pages.page import Route
-from pages.views import call
-
-ROUTES: tuple[Route, ...] = (*call.ROUTES,)
-from pages.views import lists, search
+from pages.views import call, lists, search
 
 ROUTES: tuple[Route, ...] = (
+    *call.ROUTES,
     *lists.ROUTES,
     *search.ROUTES,
 )

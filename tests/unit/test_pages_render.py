@@ -99,11 +99,14 @@ def test_who_reads_and_where_is_in_the_head() -> None:
 _NOBODY: Services = None  # type: ignore[assignment]  # no page of these asks anything
 
 
-def test_the_names_of_assets_hold_what_is_in_them_and_they_are_small() -> None:
-    assert set(assets()) == {address("app.css"), address("app.js"), address("icon.svg")}
-    static = resources.files("pages").joinpath("static")
-    assert len(static.joinpath("app.css").read_bytes()) <= CSS_BYTES
-    assert len(static.joinpath("app.js").read_bytes()) <= JS_BYTES
+def test_the_addresses_of_assets_hold_what_is_in_them_and_they_are_small() -> None:
+    bodies = {asset.path.rpartition("/")[2]: asset.body for asset in assets().values()}
+    assert {address("app.css"), address("app.js"), address("icon.svg")} <= set(assets())
+    sheets = {name: len(body) for name, body in bodies.items() if name.endswith(".css")}
+    common = sheets.pop("app.css")
+    # a page has the common sheet and at most one of its own
+    assert max(common + own for own in (0, *sheets.values())) <= CSS_BYTES, (common, sheets)
+    assert [name for name in bodies if name.endswith(".js")] == ["app.js"] and len(bodies["app.js"]) <= JS_BYTES
 
 
 def test_the_script_parses_no_html() -> None:
