@@ -107,9 +107,11 @@ def _joined(calls: Sequence[Marked], placed: list[Placed]) -> list[Placed]:
     last = {one.branch: index for index, one in enumerate(placed)}
     main, anew, ends = set[int](), set[int](), -1
     for index, one in enumerate(placed):
-        if one.branch == index and one.parent < 0 and index > ends and not one.is_side and not calls[index].agent:
-            if main and calls[index].marks:
+        if calls[index].marks and one.branch == index and one.parent < 0 and index > ends and not one.is_side and not calls[index].agent:
+            if main:
                 anew.add(index)
             main.add(index)
             ends = last[index]
+    # where nothing is known of a history, the call stands in the conversation where it came
+    main |= {index for index, one in enumerate(placed) if one.branch == index and not (calls[index].marks or calls[index].agent)}
     return [one._replace(branch=MAIN if one.branch in main else one.branch, begins=index in anew) for index, one in enumerate(placed)]

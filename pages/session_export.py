@@ -1,0 +1,101 @@
+"""A session as a file: JSON lines, one a call; Markdown; plain text. Each turn stands in it once."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from db.read.sessions import SessionCalls, SessionReader
+from pages.conversation import Act, Step, Turn, steps, wanted
+from pages.escape import spelled
+from protocol.prefix_tree import MAIN, Placed
+
+_AT_ONCE = 20
+_ROLES = {"user": "Client", "assistant": "Model, as the client sent it", "tool": "Tool result", "system": "System"}
+Write = Callable[[Step], str]
+
+
+async def export(reader: SessionReader, found: SessionCalls, placed: Sequence[Placed], write: Write) -> AsyncIterator[bytes]:
+    """Yield the file, some calls at a time. Raises AuditUnavailable."""
+    for begin in range(0, len(found.calls), _AT_ONCE):
+        indexes = range(begin, min(begin + _AT_ONCE, len(found.calls)))
+        pieces, released = wanted(found.calls, placed, indexes)
+        said = await reader.said(pieces, released)
+        yield "".join(map(write, steps(found.calls, placed, indexes, said, cut=False))).encode(errors="backslashreplace")
+    if found.more:
+        yield f"... more calls than {len(found.calls):,} are in this session\n".encode()
+
+
+def _json_line(step: Step) -> str:
+    at = step.placed
+    line = {
+        **step.call.item, "branch": None if at.branch == MAIN else at.branch, "index": step.index,
+        "parent": at.parent if at.parent >= 0 else None, "agent": step.call.marked.agent, "common_turns": at.common,
+        "history_changed": at.changed, "history_begins": at.begins, "skipped_turns": step.skipped,
+        "turns": [
+            {"role": turn.role, "number": turn.number, "foreign": turn.is_foreign,
+             "parts": [{"kind": one.kind, "text": one.text, "name": one.name, "id": one.id} for one in turn.parts]}
+            for turn in step.turns
+        ],
+        "released": [
+            {"kind": act.kind, "text": act.text, "name": act.name, "verdict": act.verdict, "reason": act.reason, "policy": act.policy,
+             "released": act.released}
+            for act in step.acts
+        ],
+    }  # fmt: skip
+    return json.dumps(line) + "\n"
+
+
+def _markdown(step: Step) -> str:
+    lines = [f"\n## {_title(step)}\n"]
+    lines += [f"**{_said_by(turn)}**\n\n{_quoted(_of_turn(turn))}\n" for turn in step.turns]
+    lines += [f"**Model**{_verdict(act)}\n\n{_quoted(_of_act(act))}\n" for act in step.acts]
+    return "\n".join(lines)
+
+
+def _plain(step: Step) -> str:
+    lines = [f"\n=== {_title(step)} ==="]
+    lines += [f"[{_said_by(turn)}]\n{_of_turn(turn)}" for turn in step.turns]
+    lines += [f"[Model{_verdict(act)}]\n{_of_act(act)}" for act in step.acts]
+    return spelled("\n".join(lines)) + "\n"
+
+
+def _title(step: Step) -> str:
+    item, at = step.call.item, step.placed
+    where = "" if at.branch == MAIN else f", branch of call {at.branch + 1}"
+    anew = f", history changed from turn {at.common + 1} on" if at.changed else ", history begins anew" if at.begins else ""
+    return f"{step.index + 1}. {item['at']} {item['model']} {item['call_id']}{where}{anew}"
+
+
+def _said_by(turn: Turn) -> str:
+    return _ROLES.get(turn.role, turn.role) + (", not what Sluice released" if turn.is_foreign else "")
+
+
+def _of_turn(turn: Turn) -> str:
+    return "\n".join(f"{one.name} {one.text}" if one.kind == "tool_use" else one.text for one in turn.parts)
+
+
+def _verdict(act: Act) -> str:
+    return f" ({act.verdict} by {act.policy}: {act.reason})" if act.verdict and act.verdict != "allow" else ""
+
+
+def _of_act(act: Act) -> str:
+    text = f"{act.name} {act.text}" if act.kind == "tool_use" else act.text
+    return text if act.released is None else f"{text}\nreleased: {act.released}"
+
+
+def _quoted(text: str) -> str:
+    """A block of code that the text cannot end."""
+    longest = max((len(run) for run in _runs(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _runs(text: str) -> list[str]:
+    return "".join(one if one == "`" else " " for one in text).split()
+
+
+FORMS: dict[str, tuple[str, str, Write]] = {
+    "jsonl": ("application/x-ndjson; charset=utf-8", "jsonl", _json_line),
+    "markdown": ("text/markdown; charset=utf-8", "md", _markdown),
+    "text": ("text/plain; charset=utf-8", "txt", _plain),
+}
+"""By name: the media type, how the file's name ends, and how a call is written."""

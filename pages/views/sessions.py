@@ -1,0 +1,173 @@
+"""Sessions: the list, and one as a conversation in pages of 20 calls, with its exports."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from db.filters import parse_filters
+from db.read.sessions import COUNTED, MOST_CALLS, SessionCalls, SessionReader
+from pages import links
+from pages.conversation import Act, Step, Turn, branches, steps, wanted
+from pages.diff import Diff
+from pages.page import Answer, Asked, Download, Page, Route, Shown
+from pages.session_export import FORMS, export
+from protocol.errors import InvalidRequest, NotFound
+from protocol.prefix_tree import MAIN, Placed, place
+from protocol.sessions import GUESSED
+
+CALLS = 20
+"""Calls of a page."""
+_FIELDS = ("key", "session", "model", "policy", "name", "since", "until")
+
+
+async def sessions(asked: Asked) -> Answer:
+    """The list, by last call."""
+    given = [(name, value) for name, value in asked.query if value]
+    filters = parse_filters(given, of="calls")
+    found = await SessionReader(asked.services.reader.engine).page(await asked.services.reader.named(filters))
+    kept = {name: value for name, value in given if name != "cursor"}
+    older = found["next_cursor"] and links.with_query(links.SESSIONS, {**kept, "cursor": found["next_cursor"]})
+    values = {
+        **found, "filters": [(name, kept.get(name, "")) for name in _FIELDS], "is_filtered": bool(kept.keys() - {"limit"}),
+        "chips": [
+            (name, value, links.with_query(links.SESSIONS, {k: v for k, v in kept.items() if k != name})) for name, value in kept.items()
+        ],
+        "pager": {
+            "shown": len(found["items"]), "more": bool(older), "older": older, "newer": None,
+            "newest": links.with_query(links.SESSIONS, kept) if filters.after else None,
+        },
+        "counted": COUNTED,
+    }  # fmt: skip
+    shown = Shown([UUID(item["last_call_id"]) for item in found["items"]], len(found["items"]))
+    return Page(template="sessions.html", title="Sessions", values=values, shown=shown)
+
+
+async def session(asked: Asked) -> Answer:
+    """One session, or its export."""
+    key, name = asked.params["key"], asked.params["session"]
+    reader = SessionReader(asked.services.reader.engine)
+    found = await reader.calls(key, name)
+    if not found.calls:
+        raise NotFound(f"the key {key[:100]!r} has no session {name[:200]!r} on record")
+    placed = place([call.marked for call in found.calls])
+    if form := asked.one("export"):
+        if form not in FORMS:
+            raise InvalidRequest(f"must be one of {', '.join(FORMS)}", param="export")
+        kind, suffix, write = FORMS[form]
+        ids = [call.call_id for call in found.calls]
+        pieces = export(reader, found, placed, write)
+        return Download(pieces=pieces, media_type=kind, filename=f"session.{suffix}", shown=Shown(ids, len(ids)))
+    first = _index(found, asked.one("from"))
+    indexes = range(first, min(first + CALLS, len(found.calls)))
+    pieces_of, released = wanted(found.calls, placed, indexes)
+    shown_steps = steps(found.calls, placed, indexes, await reader.said(pieces_of, released))
+    values = {
+        **_head(key, name, found), "first": first, "last": indexes[-1], "groups": _groups(found, placed, shown_steps),
+        "marks": _marks(key, name, found, placed), **_links(key, name, found, first),
+    }  # fmt: skip
+    title = f"session {name[:40]}"
+    return Page(
+        template="session.html", title=title, values=values, shown=Shown([step.call.call_id for step in shown_steps], len(shown_steps))
+    )
+
+
+def _index(found: SessionCalls, call: str) -> int:
+    """The place of the call with which a page begins."""
+    if not call:
+        return 0
+    place = next((at for at, one in enumerate(found.calls) if str(one.call_id) == call), None)
+    if place is None:
+        raise InvalidRequest("is no call of this session", param="from")
+    return place
+
+
+def _head(key: str, name: str, found: SessionCalls) -> dict[str, Any]:
+    items = [call.item for call in found.calls]
+    sums = {each: sum(item[each] or 0 for item in items) for each in ("tool_calls", "refused", "replaced", "input_tokens", "output_tokens")}
+    return {
+        "key": key, "session": name, "program": found.program, "source": found.source, "guessed": found.source == GUESSED,
+        "parent": found.parent, "calls": len(items), "more": found.more, "most": MOST_CALLS,
+        "models": sorted({item["model"] for item in items}),
+        "first_at": items[0]["at"], "last_at": items[-1]["at"], "open": sum(item["state"] == "ACTIVE" for item in items), **sums,
+    }  # fmt: skip
+
+
+def _at(key: str, name: str, found: SessionCalls, index: int) -> str:
+    """The page that begins with a call; its anchor is the call's."""
+    call = found.calls[index].call_id
+    return f"{links.session(key, name, **{'from': call})}#c{index + 1}"
+
+
+def _links(key: str, name: str, found: SessionCalls, first: int) -> dict[str, Any]:
+    total = len(found.calls)
+    refused = next((at for at in range(first + CALLS, total) if found.calls[at].item["refused"]), None)
+    last = (total - 1) // CALLS * CALLS
+    return {
+        "pager": {
+            "earlier": _at(key, name, found, max(0, first - CALLS)) if first else None,
+            "later": _at(key, name, found, first + CALLS) if first + CALLS < total else None,
+            "begin": links.session(key, name) if first else None,
+            "end": _at(key, name, found, last) if first + CALLS < total else None,
+        },
+        "next_refusal": _at(key, name, found, refused) if refused is not None else None,
+        "exports": [(form, links.session(key, name, export=form)) for form in FORMS],
+    }  # fmt: skip
+
+
+def _marks(key: str, name: str, found: SessionCalls, placed: Sequence[Placed]) -> list[dict[str, Any]]:
+    """What the bar over the whole session shows: refusals and replacements, where the history was changed, and where branches are."""
+    marks = []
+    for at, (call, one) in enumerate(zip(found.calls, placed, strict=True)):
+        item = call.item
+        kind = "block" if item["refused"] else "replace" if item["replaced"] else "changed" if one.changed or one.begins else ""
+        if kind:
+            marks.append({"at": at, "kind": kind, "call_id": item["call_id"], "time": item["at"], "to": _at(key, name, found, at)})
+    return marks
+
+
+def _groups(found: SessionCalls, placed: Sequence[Placed], shown: Sequence[Step]) -> list[dict[str, Any]]:
+    groups = []
+    for branch, of in branches(shown):
+        head = found.calls[branch] if branch != MAIN else None
+        first = next((part.text for step in of for turn in step.turns for part in turn.parts if part.kind == "text"), "")
+        groups.append(
+            {
+                "branch": branch, "is_main": branch == MAIN, "is_side": len(of) == 1 and of[0].placed.is_side,
+                "agent": head.marked.agent if head else "", "goes_on": head is not None and of[0].index != branch,
+                "forked": placed[branch].parent >= 0 if branch != MAIN else False, "head": first[:160],
+                "steps": [_step(step) for step in of],
+            }
+        )  # fmt: skip
+    return groups
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "index": step.index, "call": step.call.item, "common": step.placed.common, "changed": step.placed.changed,
+        "begins": step.placed.begins, "turns": [_turn(turn) for turn in step.turns], "skipped": step.skipped,
+        "change": None if step.change is None else _diff(step.change), "acts": [_act(act) for act in step.acts],
+    }  # fmt: skip
+
+
+def _turn(turn: Turn) -> dict[str, Any]:
+    parts = [{"kind": one.kind, "text": one.text, "size": one.size, "name": one.name, "id": one.id} for one in turn.parts]
+    return {"role": turn.role, "number": turn.number, "is_foreign": turn.is_foreign, "parts": parts}
+
+
+def _act(act: Act) -> dict[str, Any]:
+    return {
+        "kind": act.kind, "text": act.text, "size": act.size, "name": act.name, "verdict": act.verdict, "reason": act.reason,
+        "policy": act.policy, "block": act.block, "released": act.released,
+    }  # fmt: skip
+
+
+def _diff(made: Diff) -> dict[str, Any]:
+    lines = [{"sign": line.sign, "parts": [[part.text, part.changed] for part in line.parts]} for line in made.lines]
+    return {"lines": [line for line in lines if line["sign"] != " "], "aligned": made.aligned}
+
+
+ROUTES = (
+    Route(links.SESSIONS, sessions),
+    Route(f"{links.ROOT}/conversation-logs", sessions),
+    Route(f"{links.SESSIONS}/{{key}}/{{session}}", session),
+)
