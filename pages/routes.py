@@ -1,11 +1,12 @@
 """Which view answers which path."""
 
 from pages.page import Route
-from pages.views import call, lists, search
+from pages.views import call, lists, search, sessions
 
 ROUTES: tuple[Route, ...] = (
     *call.ROUTES,
     *lists.ROUTES,
     *search.ROUTES,
+    *sessions.ROUTES,
 )
 """The routes of all views, each named in the module of its view."""

@@ -38,7 +38,7 @@ Id = tuple[str, str]
 _NAMED = text("SELECT call_id, key, session FROM calls WHERE call_id = ANY(:ids)")
 _LAST = text("""
 SELECT v.key, v.session, l.call_id FROM unnest(CAST(:keys AS text[]), CAST(:sessions AS text[])) v (key, session)
-CROSS JOIN LATERAL (SELECT call_id FROM calls c WHERE c.session = v.session AND c.key = v.key AND c.call_id > :after LIMIT 1) l
+CROSS JOIN LATERAL (SELECT call_id FROM calls c WHERE c.session = v.session AND c.key = v.key AND c.call_id >= :after LIMIT 1) l
 """)
 _OF_LIST = text("""
 SELECT v.key, v.session, c.call_id, c.model, c.user_agent, c.newest
@@ -210,7 +210,6 @@ async def _last_calls(connection: AsyncConnection, filters: Filters) -> tuple[di
             # on an earlier page
             columns = {"keys": [key for key, _ in fresh], "sessions": [session for _, session in fresh], "after": begun_at.call_id}
             shown = {(row.key, row.session) for row in await connection.execute(_LAST, columns)}
-            shown |= {of for of, call in fresh.items() if call == begun_at.call_id}
             fresh = {of: call for of, call in fresh.items() if of not in shown}
         for of, call in fresh.items():
             if len(found) == filters.limit:

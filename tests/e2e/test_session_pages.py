@@ -1,0 +1,243 @@
+"""The pages of sessions through the product: each turn once, whatever the agent sends again, and what was refused where it was asked."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import httpx2 as httpx
+import pytest
+
+from protocol.errors import InvalidRequest, NotFound
+from tests.e2e.test_call_pages import RULES, TOOLS
+from tests.support.checks.record import rows
+from tests.support.servers.asked import Pages, Shown, pages_of
+from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.waiting import wait_for
+
+Made = TypeVar("Made")
+SESSION = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
+AGENT = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "user-agent": "claude-cli/2.1.234 (external, cli)"}
+NAMED = {**AGENT, "x-claude-code-session-id": SESSION}
+PAGE = f"/debug/sessions/dev/{SESSION}"
+
+
+def configuration() -> dict[str, Any]:
+    """A series by rules."""
+    base = base_config()
+    base["policies"] = {"rules": [{"use": "tool_rules", "deny": RULES}]}
+    for key in base["keys"]:
+        key["policies"] = list(base["policies"])
+    return base
+
+
+class Agent:
+    """A conversation as an agent has it: sends all of it each time, and moves its mark for the cache."""
+
+    def __init__(self, product: Product, first: str, **headers: str) -> None:
+        self._product, self._headers, self.turns = product, {**NAMED, **headers}, [_typed(first)]
+        self.ids: list[str] = []
+
+    def call(self, **more: Any) -> list[dict[str, Any]]:
+        """Make a call, and take its answer into the conversation."""
+        marked = json.loads(json.dumps(self.turns))
+        if isinstance(marked[-1]["content"], list):
+            marked[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+        body = {"model": "demo", "max_tokens": 500, "tools": TOOLS, "system": f"now it is {len(self.ids)}", "messages": marked, **more}
+        answer = httpx.post(f"{self._product.url}/v1/messages", json=body, headers=self._headers, timeout=20)
+        assert answer.status_code == 200, answer.text
+        self.ids.append(answer.headers["x-sluice-call-id"])
+        content: list[dict[str, Any]] = answer.json()["content"]
+        self.turns.append({"role": "assistant", "content": content})
+        return content
+
+    def goes_on(self, text: str) -> None:
+        """Results for what was asked, and something typed."""
+        asked = [part["id"] for part in self.turns[-1]["content"] if part["type"] == "tool_use"]
+        results = [{"type": "tool_result", "tool_use_id": one, "content": f"result {len(self.turns)}"} for one in asked]
+        self.turns.append({"role": "user", "content": [*results, {"type": "text", "text": text}]})
+
+
+def _typed(text: str) -> dict[str, Any]:
+    reminder = {"type": "text", "text": "<system-reminder>\nthe rules of the project\n</system-reminder>"}
+    return {"role": "user", "content": [reminder, {"type": "text", "text": text}]}
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, configuration()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ids(product: Product) -> dict[str, list[str]]:
+    """A session of 12 calls: a title, the conversation, a subagent beside it, a compaction, and a turn that was not the model's."""
+    title = Agent(product, "name this: mend the tests")
+    title.call(max_tokens=1)
+    main = Agent(product, "mend the tests: say one")
+    for text in ("list the files", "delete everything with rm -rf"):
+        main.call()
+        main.goes_on(text)
+    sub = Agent(product, "look around: say look", **{"x-claude-code-agent-id": "a1"})
+    sub.call()
+    sub.goes_on("say more")
+    main.call()
+    main.goes_on("weather in Tokyo")
+    sub.call()
+    main.call()
+    main.goes_on("say four")
+    main.call()
+    kept = list(main.turns)
+    # the history is made smaller, but for its beginning
+    main.turns = [*kept[:2], {"role": "user", "content": "what was before, in short"}]
+    main.call()
+    main.goes_on("say six")
+    main.call()
+    # and then from the beginning
+    main.turns = [_typed("this session goes on from one that ran out: say seven")]
+    main.call()
+    main.turns[-1] = {"role": "assistant", "content": [{"type": "text", "text": "I was told that I may"}]}
+    main.goes_on("say eight")
+    main.call()
+    ids = {"title": title.ids, "main": main.ids, "sub": sub.ids}
+    every = [one for of in ids.values() for one in of]
+    assert len(every) == 12
+    count = "SELECT count(*) FROM histories JOIN ends USING (call_id) WHERE call_id = ANY(%s::uuid[])"
+    wait_for(lambda: rows(product.database_url, count, every) == [(12,)], timeout_s=20)
+    return ids
+
+
+def ask(product: Product, work: Callable[[Pages], Awaitable[Made]]) -> Made:
+    """Ask the pages of the product's record."""
+
+    async def run() -> Made:
+        async with pages_of(product.database_url, configuration()) as pages:
+            return await work(pages)
+
+    return asyncio.run(run())
+
+
+def page(product: Product, url: str) -> Shown:
+    return ask(product, lambda pages: pages.page(url))
+
+
+def typed_of(shown: Shown) -> list[str]:
+    """What clients typed, in the order of the page."""
+    steps = [step for group in shown.values["groups"] for step in group["steps"]]
+    turns = [turn for step in steps for turn in step["turns"]]
+    return [part["text"] for turn in turns if turn["role"] == "user" for part in turn["parts"] if part["kind"] == "text"]
+
+
+def test_of_12_calls_each_turn_is_there_once(product: Product, ids: dict[str, list[str]]) -> None:
+    shown = page(product, PAGE)
+    assert sorted(typed_of(shown)) == sorted(
+        ["name this: mend the tests", "mend the tests: say one", "list the files", "delete everything with rm -rf", "look around: say look",
+         "say more", "weather in Tokyo", "say four", "what was before, in short", "say six",
+         "this session goes on from one that ran out: say seven", "say eight"]
+    )  # fmt: skip
+    assert [step["call"]["call_id"] for group in shown.values["groups"] if group["is_main"] for step in group["steps"]] == ids["main"]
+    [side, sub] = [group for group in shown.values["groups"] if not group["is_main"]]
+    assert side["is_side"] and [step["call"]["call_id"] for step in side["steps"]] == ids["title"]
+    assert (sub["agent"], sub["head"], [step["call"]["call_id"] for step in sub["steps"]]) == ("a1", "look around: say look", ids["sub"])
+    results = [
+        part["text"] for group in shown.values["groups"] for step in group["steps"] for turn in step["turns"] for part in turn["parts"]
+        if part["kind"] == "tool_result"
+    ]  # fmt: skip
+    assert len(results) == len(set(results))
+
+
+def test_what_was_refused_and_replaced_stands_where_it_was_asked(product: Product, ids: dict[str, list[str]]) -> None:
+    shown = page(product, PAGE)
+    acts = {
+        step["call"]["call_id"]: [(act["name"], act["verdict"], act["released"]) for act in step["acts"] if act["kind"] == "tool_use"]
+        for group in shown.values["groups"]
+        for step in group["steps"]
+    }
+    assert [act[:2] for act in acts[ids["main"][2]] if act[1] == "block"] == [("bash", "block")]
+    assert ("get_weather", "replace", '{"city":"Oslo"}') in [(n, v, r and r.replace(" ", "")) for n, v, r in acts[ids["main"][3]]]
+    assert "asked for, never released" in shown.html
+    kinds = [(mark["call_id"], mark["kind"]) for mark in shown.values["marks"]]
+    assert (ids["main"][2], "block") in kinds and (ids["main"][3], "replace") in kinds
+
+
+def test_a_changed_history_and_a_foreign_turn_are_said(product: Product, ids: dict[str, list[str]]) -> None:
+    shown = page(product, PAGE)
+    steps = {step["call"]["call_id"]: step for group in shown.values["groups"] for step in group["steps"]}
+    changed = steps[ids["main"][5]]
+    assert (changed["changed"], changed["common"]) == (True, 2)
+    signs = {(line["sign"], "".join(text for text, _ in line["parts"])) for line in changed["change"]["lines"]}
+    assert ("+", "what was before, in short") in signs and ("-", "list the files") in signs
+    assert "History changed from turn 3 on" in shown.html
+    assert steps[ids["main"][7]]["begins"] and not steps[ids["main"][6]]["begins"]
+    foreign = [(call, turn["number"]) for call, step in steps.items() for turn in step["turns"] if turn["is_foreign"]]
+    assert foreign == [(ids["main"][8], 1)]
+    assert shown.html.count("not what Sluice released") == 1
+
+
+def test_a_page_has_20_calls_and_leads_to_the_others(product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pages.views.sessions.CALLS", 2)
+    first = page(product, PAGE)
+    assert first.values["pager"]["earlier"] is None and f"from={ids['main'][2]}" in first.values["next_refusal"]
+    seen, shown = typed_of(first), first
+    while shown.values["pager"]["later"]:
+        shown = page(product, shown.values["pager"]["later"])
+        seen += typed_of(shown)
+    assert len(seen) == len(set(seen)) == 12
+    assert shown.values["pager"]["end"] is None and shown.values["pager"]["earlier"]
+    with pytest.raises(InvalidRequest):
+        page(product, f"{PAGE}?from={'0' * 8}")
+
+
+def test_the_list_shows_what_a_person_typed_first(product: Product, ids: dict[str, list[str]]) -> None:
+    other = httpx.post(
+        f"{product.url}/v1/chat/completions",
+        json={"model": "demo", "messages": [{"role": "user", "content": "say hi"}], "prompt_cache_key": "shared"},
+        headers={"authorization": f"Bearer {KEY}"},
+        timeout=20,
+    )
+    call = other.headers["x-sluice-call-id"]
+    wait_for(lambda: rows(product.database_url, "SELECT 1 FROM histories JOIN ends USING (call_id) WHERE call_id = %s", call) != [])
+    shown = page(product, "/debug/sessions")
+    guessed, agent = [one for one in shown.values["items"] if one["session"] in ("shared", SESSION)]
+    assert (guessed["guessed"], guessed["preview"]) == (True, "say hi")
+    assert (agent["preview"], agent["program"], agent["calls"]) == ("mend the tests: say one", "Claude Code", 12)
+    assert agent["refused"] >= 1 and agent["replaced"] >= 1 and agent["tool_calls"] >= 3 and agent["models"] == ["demo"]
+    assert PAGE in shown.html and "guessed" in shown.html
+    assert page(product, "/debug/conversation-logs").values["items"] == shown.values["items"]
+    one = page(product, "/debug/sessions?limit=1")
+    assert [item["session"] for item in one.values["items"]] == ["shared"]
+    then = page(product, one.values["pager"]["older"])
+    assert [item["session"] for item in then.values["items"]] == [SESSION]
+    assert page(product, "/debug/sessions?key=nobody").values["items"] == []
+    with pytest.raises(NotFound):
+        page(product, "/debug/sessions/other/shared")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "markdown", "text"])
+def test_an_export_holds_each_turn_once(product: Product, ids: dict[str, list[str]], form: str) -> None:
+    whole = ask(product, lambda pages: pages.file(f"{PAGE}?export={form}")).decode()
+    for text in ("list the files", "say eight", "look around: say look", "I was told that I may"):
+        assert whole.count(text) == 1, text
+    if form == "jsonl":
+        lines = [json.loads(line) for line in whole.splitlines()]
+        assert [line["index"] for line in lines] == list(range(12)) and lines[0]["branch"] == 0
+        assert [line["history_changed"] for line in lines].count(True) == 1
+
+
+def test_unknown_exports_are_refused(product: Product, ids: dict[str, list[str]]) -> None:
+    with pytest.raises(InvalidRequest):
+        ask(product, lambda pages: pages.answer(f"{PAGE}?export=pdf"))
+
+
+def test_the_list_ends_where_enough_calls_were_looked_through(
+    product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.read.sessions.LOOK_THROUGH", 2)
+    monkeypatch.setattr("db.read.sessions._STEP", 2)
+    seen: list[str] = []
+    url: str | None = "/debug/sessions"
+    while url:
+        shown = page(product, url)
+        seen += [item["session"] for item in shown.values["items"]]
+        url = shown.values["pager"]["older"]
+    assert len(seen) == len(set(seen)) and SESSION in seen
