@@ -1,4 +1,4 @@
--- Migrations: d7f8f5c4861c56bdea28e5007b83e14cf8bb3f0f7c37ab477e8f71b2c8f8f98f
+-- Migrations: 59752652e1e479222393b8640cd7b1c5011b3f0df896a766115bcd39f7b05b01
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -1027,6 +1027,16 @@ CREATE VIEW public.tool_call_log AS
 
 
 
+CREATE TABLE public.tree_tiles (
+    level integer NOT NULL,
+    index bigint NOT NULL,
+    hashes bytea NOT NULL,
+    root bytea NOT NULL
+);
+ALTER TABLE ONLY public.tree_tiles ALTER COLUMN hashes SET STORAGE EXTERNAL;
+
+
+
 CREATE TABLE public.usage_hours (
     hour timestamp with time zone NOT NULL,
     place integer NOT NULL,
@@ -1513,6 +1523,11 @@ ALTER TABLE ONLY public.tool_calls
 
 ALTER TABLE ONLY public.tool_releases
     ADD CONSTRAINT tool_releases_pkey PRIMARY KEY (call_id, block);
+
+
+
+ALTER TABLE ONLY public.tree_tiles
+    ADD CONSTRAINT tree_tiles_pkey PRIMARY KEY (level, index);
 
 
 
@@ -2150,8 +2165,13 @@ GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
 
 
+GRANT SELECT,INSERT ON TABLE public.tree_tiles TO sluice_writer;
+GRANT SELECT ON TABLE public.tree_tiles TO sluice_reader;
+
+
+
 GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0020');
+INSERT INTO public.alembic_version (version_num) VALUES ('0021');

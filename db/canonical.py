@@ -17,6 +17,7 @@ Must not know: connections.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from struct import Struct
 from typing import LiteralString
@@ -139,6 +140,16 @@ def tables_in(version: int) -> int:
     return sum(form.since <= max(version, 1) for form in FORMS)
 
 
+def content_hash(salt: bytes, place: int, key: bytes, value: bytes | None) -> bytes:
+    """Return what the hash of a row covers of a value that a redaction empties; `place` is the column's among those."""
+    return _NO_VALUE if value is None else sha256(salt + _PLACES[place] + key + value).digest()
+
+
+def hash_of_parts(table: str, call_id: bytes, key: bytes, stays: bytes, contents: bytes) -> bytes:
+    """Return the hash of a row from its fields with their lengths, and the hashes of its content."""
+    return sha256(_HEADS[table] + call_id + key + stays + contents).digest()
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row as COPY BINARY sent it: the fields of its key and of what stays, with their lengths, and the content's values."""
@@ -173,10 +184,9 @@ class Row:
             salt = b""
         kept = kept if kept is not None and self.is_empty else b""
         for i in range(len(kept) // HASH, count):
-            value = self.content[i]
-            kept += _NO_VALUE if value is None else sha256(salt + _PLACES[i] + place + value).digest()
+            kept += content_hash(salt, i, place, self.content[i])
         covered = self.stays[: _end(self.stays, 0, stays)]
-        return sha256(_HEADS[self.form.table] + (call_id or self.call_id) + place + covered + kept[: HASH * count]).digest()
+        return hash_of_parts(self.form.table, call_id or self.call_id, place, covered, kept[: HASH * count])
 
     @property
     def is_empty(self) -> bool:
@@ -198,6 +208,18 @@ def uncovered_sql(call: LiteralString) -> LiteralString:
     events: LiteralString = f"{last}[{EVENTS + 1}] < (SELECT count(*) FROM events t WHERE t.call_id = {call})"
     ends: LiteralString = f"{last}[{ENDS + 1}] < (SELECT count(*) FROM ends t WHERE t.call_id = {call})"
     return f"coalesce({events} OR {ends}, false)"
+
+
+def fields(data: bytes, count: int) -> list[bytes | None]:
+    """Return the values of so many fields with their lengths."""
+    found: list[bytes | None] = []
+    at = 0
+    for _ in range(count):
+        size = _read_int4(data, at)[0]
+        at += 4
+        found.append(None if size < 0 else data[at : at + size])
+        at += max(size, 0)
+    return found
 
 
 def row_hash(form: Form, data: bytes, salt: bytes, version: int = VERSION) -> bytes:
@@ -278,14 +300,28 @@ def marks(hashes: bytes | bytearray) -> bytes:
     return b"".join([bytes(hashes[i : i + MARK]) for i in range(0, len(hashes), HASH)])
 
 
+Digest = tuple[int, bytes]
+"""How many rows a table has, and the hash of all their hashes."""
+
+
+def digests_of(hashes: Sequence[bytes | bytearray], version: int = VERSION) -> list[Digest]:
+    """Return the digests of the tables that the version covers, from the hashes of their rows."""
+    return [(len(of_table) // HASH, sha256(of_table).digest()) for of_table in hashes[: tables_in(version)]]
+
+
 def call_hash(call_id: UUID, hashes: Sequence[bytes | bytearray], version: int = VERSION) -> bytes:
-    """Return the hash of a call from the hashes of its rows, table by table, of the tables that the version covers.
+    """Return the hash of a call from the hashes of its rows, table by table, of the tables that the version covers."""
+    return digests_hash(call_id, digests_of(hashes, version), version)
+
+
+def digests_hash(call_id: UUID, digests: Sequence[Digest], version: int = VERSION) -> bytes:
+    """Return the hash of a call from the digests of its tables.
 
     It names the version, so that no other can be claimed.
     """
     whole = sha256(b"sluice seal %d\n" % max(version, 1) + call_id.bytes)
-    for of_table in hashes[: tables_in(version)]:
-        whole.update(_COUNT.pack(len(of_table) // HASH) + sha256(of_table).digest())
+    for count, digest in digests:
+        whole.update(_COUNT.pack(count) + digest)
     return whole.digest()
 
 
@@ -293,3 +329,9 @@ def leaf_data(call_id: UUID, part: int, at_us: int, counts: Sequence[int], diges
     """Return what stands in the tree for one seal."""
     numbers = b"".join(_COUNT.pack(count) for count in counts)
     return b"sluice leaf 1\n" + call_id.bytes + _LEAF.pack(part, at_us) + numbers + digest + note.encode(errors="surrogatepass")
+
+
+def seal_leaf(call_id: UUID, part: int, at: datetime, counts: Sequence[int], digest: bytes, note: str) -> bytes:
+    """Return the leaf of a row of `seals`."""
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return leaf_data(call_id, part, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds, counts, digest, note)

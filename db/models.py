@@ -216,6 +216,17 @@ class StoredCheckpoint(Base):
     sha256: Mapped[bytes]
 
 
+class TreeTile(Base):
+    """Inner nodes of the tree of seals (`db.seals.tiles`): 256 of a level, and the root over them. Made of the seals, and may be again."""
+
+    __tablename__ = "tree_tiles"
+
+    level: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    index: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    hashes: Mapped[bytes]
+    root: Mapped[bytes]
+
+
 class Audit(Base):
     """A decision that a person is to look at: made of the sealed rows of its call by `sluice_queue_audits`, in the step that seals them.
 

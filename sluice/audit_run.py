@@ -8,12 +8,14 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
+from uuid import UUID
 
 import typer
 
-from db.filters import NOT_A_CALL_ID, Asked, Filters, parse_filters
+from db.filters import NOT_A_CALL_ID, Asked, Filters, parse_call_id, parse_filters
 from db.read.queries import AuditReader
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound, PipelineError
 from sluice.errors import StartError
@@ -51,6 +53,38 @@ def quiet_pipe() -> Iterator[None]:
         # Python would complain once more when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
+
+
+def run_here(work: Callable[[], T], as_json: bool) -> T:
+    """Run without a reader; errors end the program with their exit code."""
+    try:
+        return work()
+    except (PipelineError, StartError) as error:
+        raise typer.Exit(fail(error, as_json)) from None
+
+
+def whole_id(call: str, as_json: bool) -> str:
+    """Return the id of a call that may be named by its beginning; a whole one is not looked up."""
+    with suppress(ValueError):
+        return str(UUID(call))
+    try:
+        parse_call_id(call)
+    except InvalidRequest as error:
+        message = f"{printable(call)} is not a call id" if error.error_code == NOT_A_CALL_ID else error.message
+        raise typer.Exit(fail(InvalidRequest(message, code=error.error_code), as_json)) from None
+    return run(lambda reader: find_call(reader, call), as_json)
+
+
+def parsed_file(param: str, path: Path, parse: Callable[[str], T]) -> T:
+    """Return what is in a file. Raises InvalidRequest that names the option."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{path} is not text", param=param) from None
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}", param=param) from None
+    except ValueError as error:
+        raise InvalidRequest(f"{path}: {error}", param=param) from None
 
 
 def read_filters(given: Iterable[tuple[str, str]], of: Asked) -> Filters:

@@ -5,19 +5,18 @@ Exit codes: 0 done, and for `verify` nothing was found; 1 the audit log was tamp
 not answer; 4 from `verify`: the audit log is as it was written but not whole, because calls are incomplete or records are dead letters.
 """
 
-import contextlib
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Protocol
 from uuid import UUID
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from db.filters import NOT_A_CALL_ID, Filters, parse_call_id, parse_filters
+from db.filters import Filters, parse_filters
 from db.holes import say_incomplete
 from db.letters import say_letters
 from db.read.queries import AuditReader
@@ -27,18 +26,17 @@ from db.seals.redact import redact as redact_call
 from db.seals.verify import Report, count_work, newest_checkpoint
 from db.seals.verify import verify as verify_record
 from db.seals.verify_rows import LOWEST
-from protocol.errors import InvalidRequest, NotFound, PipelineError
+from protocol.errors import InvalidRequest, NotFound
 from sluice.audit_options import AsJson
-from sluice.audit_run import fail, find_call, print_json, read_times
+from sluice.audit_run import parsed_file, print_json, read_times, run_here, whole_id
 from sluice.audit_run import run as run_reader
-from sluice.errors import SettingsError, StartError
+from sluice.errors import SettingsError
+from sluice.evidence_cli import make_evidence, verify_evidence
 from sluice.settings import database_url, load_settings
 from sluice.tables import clock, day, note, printable
 from sluice.times import FORMS, read_time
 
 app = typer.Typer(help="Verify, redact, drop.")
-
-T = TypeVar("T")
 
 _TOOLS = 5
 """So many tools are named in a question."""
@@ -61,18 +59,24 @@ def verify(
     ] = "",
     against: Annotated[list[Path] | None, typer.Option("--against", help="A checkpoint kept elsewhere; may be repeated.")] = None,
     public_key: Annotated[Path | None, typer.Option("--public-key", help="PEM file; the newest checkpoint must be signed by it.")] = None,
+    evidence: Annotated[
+        Path | None, typer.Option("--evidence", help="Only this file of `sluice audit evidence`, without a database.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify that the record is as it was written: every row, seal and checkpoint. Exit 1 and the first damage when it is not.
 
     Exit 4 when it is, but calls are incomplete, or some records are dead letters, in no table of their call.
     """
+    if evidence is not None:
+        verify_evidence(evidence, public_key, against or (), as_json)
+        return
 
     def work() -> Report:
         chosen = parse_filters(read_times([("call_id", named), ("since", since)]), of="verify")
         call_id, low = chosen.call_id, chosen.low or LOWEST
-        kept = [_parsed("against", path, checkpoints.parse) for path in against or ()]
-        key = _parsed("public_key", public_key, checkpoints.load_public_key) if public_key else None
+        kept = [parsed_file("against", path, checkpoints.parse) for path in against or ()]
+        key = parsed_file("public_key", public_key, checkpoints.load_public_key) if public_key else None
         url = database_url()
         console = Console(stderr=True)
         if not console.is_terminal:
@@ -82,13 +86,16 @@ def verify(
             task = bar.add_task("verify", total=count_work(url, call_id=call_id, low=low))
             return verify_record(url, call_id=call_id, low=low, against=kept, key=key, progress=lambda n: bar.advance(task, n))
 
-    named = _whole(call, as_json) if call else ""
-    report = _run(work, as_json)
+    named = whole_id(call, as_json) if call else ""
+    report = run_here(work, as_json)
     if as_json:
         print_json(report.item())
     else:
         _tell(report)
     raise typer.Exit(1 if not report.ok else 4 if report.dead_letters or report.incomplete_calls else 0)
+
+
+app.command("evidence")(make_evidence)
 
 
 @app.command("checkpoint")
@@ -101,7 +108,7 @@ def checkpoint(as_json: AsJson = False) -> None:
             raise NotFound("there is no checkpoint yet: an audit writer makes one within `limits.checkpoint_s` of the first ended call")
         return found
 
-    text = _run(work, as_json)
+    text = run_here(work, as_json)
     if as_json:
         told = checkpoints.parse(text)
         print_json({"checkpoint": text, "origin": told.origin, "size": told.size, "root": told.root.hex(), "at": told.at})
@@ -122,7 +129,7 @@ def public_key() -> None:
         except ValueError as error:
             raise SettingsError(f"SLUICE_SEAL_KEY: {error}") from None
 
-    typer.echo(_run(work, as_json=False), nl=False)
+    typer.echo(run_here(work, as_json=False), nl=False)
 
 
 @app.command("redact")
@@ -135,7 +142,7 @@ def redact(
     as_json: AsJson = False,
 ) -> None:
     """Delete what was said in a call: bodies, chunks, arguments, prompts, reasons. Verdicts, times and hashes stay."""
-    call_id = UUID(_whole(call, as_json))
+    call_id = UUID(whole_id(call, as_json))
 
     def work(*, dry_run: bool) -> int:
         return redact_call(database_url(), call_id, _given(reason), rewrite=rewrite, dry_run=dry_run)
@@ -164,7 +171,7 @@ def drop(
 ) -> None:
     """Drop the rows of old calls. Their seals stay, so that what is left still verifies; each must be under a checkpoint."""
 
-    until = _run(lambda: _day(before), as_json)
+    until = run_here(lambda: _day(before), as_json)
 
     def work(*, dry_run: bool) -> int:
         return drop_before(database_url(), until, _given(reason), dry_run=dry_run)
@@ -210,7 +217,7 @@ def _ask_and_do(work: _Work, what: Callable[[int], str], dry_run: bool, yes: boo
             raise typer.Exit(1)
         return work(dry_run=False)
 
-    return _run(ask_first, as_json)
+    return run_here(ask_first, as_json)
 
 
 async def _whose(reader: AuditReader, call_id: UUID) -> str:
@@ -236,18 +243,6 @@ def _day(before: str) -> date:
 
 def _many(number: int, of: str) -> str:
     return f"{number:,} {of}" + ("" if number == 1 else "s")
-
-
-def _whole(call: str, as_json: bool) -> str:
-    """The id of a call that may be named by its beginning; a whole one is not looked up."""
-    with contextlib.suppress(ValueError):
-        return str(UUID(call))
-    try:
-        parse_call_id(call)
-    except InvalidRequest as error:
-        message = f"{printable(call)} is not a call id" if error.error_code == NOT_A_CALL_ID else error.message
-        raise typer.Exit(fail(InvalidRequest(message, code=error.error_code), as_json)) from None
-    return run_reader(lambda reader: find_call(reader, call), as_json)
 
 
 def _tell(report: Report) -> None:
@@ -279,22 +274,3 @@ def _given(reason: str) -> str:
     if not reason.strip():
         raise InvalidRequest("must say why", param="reason")
     return reason.strip()
-
-
-def _parsed(param: str, path: Path, parse: Callable[[str], T]) -> T:
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"{path} is not text", param=param) from None
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror}", param=param) from None
-    except ValueError as error:
-        raise InvalidRequest(f"{path}: {error}", param=param) from None
-
-
-def _run(work: Callable[[], T], as_json: bool) -> T:
-    """Run; errors end the program with their exit code."""
-    try:
-        return work()
-    except (PipelineError, StartError) as error:
-        raise typer.Exit(fail(error, as_json)) from None

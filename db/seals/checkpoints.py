@@ -57,6 +57,20 @@ def parse(text: str) -> Checkpoint:
     return Checkpoint(origin, int(size), decoded, at, previous)
 
 
+def is_plain(text: str) -> bool:
+    """Say whether a text is a checkpoint exactly as `Checkpoint.text` writes it, with one signature or none."""
+    made = parse(text)
+    _, _, signature = text.partition("\n\n")
+    if not signature:
+        return text == made.text(None)
+    try:
+        given = base64.b64decode(signature.removesuffix("\n").rpartition(" ")[2], validate=True)
+    except binascii.Error:
+        return False
+    # base64 may be spelled in other ways, and a second line of signature would be read by nobody
+    return text == f"{made.body}\n{_SIGNED}{made.origin} {base64.b64encode(given).decode()}\n"
+
+
 def time_of(text: str) -> datetime:
     """Return when the checkpoint of a text was made. Raises ValueError."""
     return datetime.fromisoformat(parse(text).at)

@@ -1,5 +1,7 @@
-"""An append-only Merkle tree (RFC 6962) as far as it must be kept to go on: the roots of its complete subtrees. Pure."""
+"""An append-only Merkle tree (RFC 6962) as far as it must be kept to go on: the roots of its complete subtrees. And the path of one leaf:
+the nodes beside it on the way up, with which its root is computed from the leaf alone. Pure."""
 
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 HASH = 32
@@ -24,11 +26,11 @@ class Tree:
 
     def add(self, data: bytes) -> None:
         """Add a leaf."""
-        self._peaks.append(sha256(b"\0" + data).digest())
+        self._peaks.append(leaf_hash(data))
         filled = self.size
         while filled & 1:
             right, left = self._peaks.pop(), self._peaks.pop()
-            self._peaks.append(_node(left, right))
+            self._peaks.append(node(left, right))
             filled >>= 1
         self.size += 1
 
@@ -44,9 +46,61 @@ class Tree:
             return sha256(b"").digest()
         root = self._peaks[-1]
         for left in reversed(self._peaks[:-1]):
-            root = _node(left, root)
+            root = node(left, root)
         return root
 
 
-def _node(left: bytes, right: bytes) -> bytes:
+def path_of(index: int, size: int, subtree: Callable[[int, int], bytes]) -> list[bytes]:
+    """Return the path of a leaf in the tree of that size, from the leaf up (RFC 6962, 2.1.1).
+
+    `subtree(level, i)` gives the root of the complete subtree over 2**level leaves from i * 2**level on.
+    """
+    if not 0 <= index < size:
+        raise ValueError("there is no such leaf in a tree of that size")
+    path: list[bytes] = []
+    start, end = 0, size
+    while end - start > 1:
+        half = start + (1 << (end - start - 1).bit_length() - 1)
+        beside = (half, end) if index < half else (start, half)
+        path.append(_root_of(*beside, subtree))
+        start, end = (start, half) if index < half else (half, end)
+    return path[::-1]
+
+
+def _root_of(start: int, end: int, subtree: Callable[[int, int], bytes]) -> bytes:
+    """The root over these leaves, the first of which a subtree begins with."""
+    if (end - start).bit_count() == 1:
+        level = (end - start).bit_length() - 1
+        return subtree(level, start >> level)
+    half = start + (1 << (end - start - 1).bit_length() - 1)
+    return node(_root_of(start, half, subtree), _root_of(half, end, subtree))
+
+
+def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
+    """Return the root that a leaf's hash and path lead to. Raises ValueError where a path in a tree of that size is of another length."""
+    if not 0 <= index < size:
+        raise ValueError("there is no such leaf in a tree of that size")
+    root, last = leaf, size - 1
+    for beside in path:
+        if last == 0:
+            raise ValueError("the path is too long")
+        if index & 1 or index == last:
+            root = node(beside, root)
+            while not index & 1 and index:
+                index, last = index >> 1, last >> 1
+        else:
+            root = node(root, beside)
+        index, last = index >> 1, last >> 1
+    if last:
+        raise ValueError("the path is too short")
+    return root
+
+
+def leaf_hash(data: bytes) -> bytes:
+    """Return the hash of a leaf."""
+    return sha256(b"\0" + data).digest()
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    """Return the hash of a node over two others."""
     return sha256(b"\1" + left + right).digest()

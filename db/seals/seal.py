@@ -19,10 +19,10 @@ from uuid import UUID
 import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from db.canonical import BESIDE, EVENTS, FORMS, HASH, IS_BESIDE, VERSION, Form, call_hash, leaf_data, marks, uncovered_sql
+from db.canonical import BESIDE, EVENTS, FORMS, HASH, IS_BESIDE, VERSION, Form, call_hash, marks, seal_leaf, uncovered_sql
 from db.holes import KIND, SUMS, Found, find_holes, mark, values_of
 from db.link import conninfo, cut
-from db.seals import checkpoints
+from db.seals import checkpoints, tiles
 from db.seals.checkpoints import Checkpoint
 from db.seals.merkle import Tree
 from protocol.errors import AuditTooSlow, AuditUnavailable
@@ -202,6 +202,13 @@ class Sealer:
         self._known_size = tree.size
         return text
 
+    def fill_tiles(self) -> int:
+        """Keep inner nodes of the tree up to the last checkpoint, some at a time; returns how many tiles were added."""
+        with _Away(self) as connection, connection.transaction():
+            last = connection.execute("SELECT coalesce(max(size), 0) FROM checkpoints").fetchone()
+            assert last is not None
+            return tiles.fill(connection, last[0])
+
     def _tree_at(self, last: tuple[Any, ...] | None) -> tuple[Tree, str, str]:
         """The tree to go on from, the hash of the last checkpoint and its origin. A damaged one is not gone on from."""
         if last is None:
@@ -288,12 +295,6 @@ class Sealer:
             options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} -c timezone=UTC"
             self._connection = psycopg.connect(self._conninfo, autocommit=True, options=f"{options} -c synchronous_commit=on")
         return self._connection
-
-
-def seal_leaf(call_id: UUID, part: int, at: datetime, counts: Sequence[int], digest: bytes, note: str) -> bytes:
-    """Return the leaf of a row of `seals`."""
-    since = at - datetime(1970, 1, 1, tzinfo=UTC)
-    return leaf_data(call_id, part, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds, counts, digest, note)
 
 
 def _note(by_call: dict[UUID, list[bytes]], place: int, cursor: psycopg.Cursor[Any]) -> None:

@@ -37,7 +37,7 @@ def verify(
     """Verify the whole tree, and the rows of one call, or of the calls from `low` on. Raises NotFound, AuditUnavailable."""
     report = Report()
     low, high = (call_id, _after(call_id)) if call_id else (low, HIGHEST)
-    with _snapshot(database_url, statement_timeout_ms=0) as connection:
+    with snapshot(database_url, statement_timeout_ms=0) as connection:
         if call_id:
             _check_known(connection, call_id)
         check_tree(connection, report, against=against, key=key, progress=progress)
@@ -55,7 +55,7 @@ def verify_part(database_url: str, *, call_id: UUID | None, low: UUID | None, hi
     """
     report = Report()
     low, high = (call_id, _after(call_id)) if call_id else (low or LOWEST, high or HIGHEST)
-    with _snapshot(database_url, statement_timeout_ms=int(within_s * 1000), within_s=within_s) as connection:
+    with snapshot(database_url, statement_timeout_ms=int(within_s * 1000), within_s=within_s) as connection:
         if call_id:
             _check_known(connection, call_id)
         found = connection.execute(
@@ -78,7 +78,7 @@ def verify_part(database_url: str, *, call_id: UUID | None, low: UUID | None, hi
 def count_work(database_url: str, *, call_id: UUID | None = None, low: UUID = LOWEST) -> int:
     """Return about how many seals and rows `verify` looks at: what a progress bar needs. Raises AuditUnavailable."""
     low, high = (call_id, _after(call_id)) if call_id else (low, HIGHEST)
-    with _snapshot(database_url, statement_timeout_ms=0) as connection:
+    with snapshot(database_url, statement_timeout_ms=0) as connection:
         found = connection.execute(
             "SELECT (SELECT count(*) FROM seals) + (SELECT coalesce(sum((SELECT sum(c) FROM unnest(counts) c)), 0) FROM seals "
             "WHERE part = 0 AND call_id >= %s AND call_id < %s)",
@@ -89,7 +89,7 @@ def count_work(database_url: str, *, call_id: UUID | None = None, low: UUID = LO
 
 def newest_checkpoint(database_url: str) -> str | None:
     """Return the newest checkpoint's text, None when there is none yet. Raises AuditUnavailable."""
-    with _snapshot(database_url, statement_timeout_ms=15_000) as connection:
+    with snapshot(database_url, statement_timeout_ms=15_000) as connection:
         found = connection.execute("SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1").fetchone()
     return None if found is None else str(found[0])
 
@@ -111,7 +111,7 @@ def _check_known(connection: psycopg.Connection, call_id: UUID) -> None:
 
 
 @contextmanager
-def _snapshot(database_url: str, *, statement_timeout_ms: int, within_s: float | None = None) -> Iterator[psycopg.Connection]:
+def snapshot(database_url: str, *, statement_timeout_ms: int, within_s: float | None = None) -> Iterator[psycopg.Connection]:
     """Lend a connection that reads the record as it is now; what the driver raises becomes AuditUnavailable."""
     options = f"-c statement_timeout={statement_timeout_ms} -c timezone=UTC -c default_transaction_read_only=on"
     try:

@@ -9,11 +9,11 @@ from uuid import UUID
 import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from db.canonical import seal_leaf
 from db.seals import checkpoints
 from db.seals.checkpoints import Checkpoint
 from db.seals.findings import Damage, Finding, Report
 from db.seals.merkle import Tree
-from db.seals.seal import seal_leaf
 
 _PAGE = 5_000
 MAX_NEAR = 50_000

@@ -13,7 +13,7 @@ from db.canonical import FORMS
 from db.models import CALL_TABLES, Base
 from db.seals import checkpoints
 from db.seals.checkpoints import Checkpoint
-from db.seals.merkle import Tree
+from db.seals.merkle import Tree, leaf_hash, path_of, root_by_path
 
 
 def rfc_root(leaves: list[bytes]) -> bytes:
@@ -36,6 +36,27 @@ def test_the_root_is_that_of_the_rfc_and_a_tree_goes_on_from_its_peaks(leaves: l
             tree = Tree.restore(tree.size, tree.peaks)
         tree.add(leaf)
     assert (tree.size, tree.root) == (len(leaves), rfc_root(leaves))
+
+
+@given(st.integers(1, 300), st.data())
+def test_a_leaf_and_its_path_lead_to_the_root_and_nothing_else_does(size: int, data: st.DataObject) -> None:
+    leaves = [b"%d" % i for i in range(size)]
+    index = data.draw(st.integers(0, size - 1))
+    path = path_of(index, size, lambda level, i: rfc_root(leaves[i << level : (i + 1) << level]))
+    leaf, root = leaf_hash(leaves[index]), rfc_root(leaves)
+    assert root_by_path(leaf, index, size, path) == root
+    assert len(path) <= size.bit_length()
+    assert root_by_path(leaf_hash(b"x"), index, size, path) != root
+    for at in range(len(path)):
+        assert root_by_path(leaf, index, size, [*path[:at], leaf_hash(path[at]), *path[at + 1 :]]) != root
+    for wrong in ([*path, leaf], path[:-1] if path else [leaf]):
+        with pytest.raises(ValueError, match="path is too"):
+            root_by_path(leaf, index, size, wrong)
+    for asked in (-1, size):
+        with pytest.raises(ValueError, match="no such leaf"):
+            root_by_path(leaf, asked, size, path)
+        with pytest.raises(ValueError, match="no such leaf"):
+            path_of(asked, size, lambda level, i: b"")
 
 
 def test_a_known_vector_of_certificate_transparency() -> None:

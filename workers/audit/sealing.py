@@ -245,6 +245,8 @@ class SealLoop:
             made = parse(text)
             # the copy outside the database: whoever changes seals there does not change what a log collector took away
             log.info("checkpoint", extra={"action": "checkpoint", "size": made.size, "root": made.root.hex(), "text": text})
+        # also where nothing was sealed since: an older record is filled some at a time
+        await self._with_sealer(self._sealer.fill_tiles)
 
 
 def _id_at(seconds: float) -> UUID:

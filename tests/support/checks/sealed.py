@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 import psycopg
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from psycopg import sql
 from typer.testing import CliRunner
 
@@ -89,11 +90,13 @@ async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = N
         assert not await inserter.insert(records, bodies or {})
 
 
-def fill(url: str, chance: random.Random, *, calls: int = 12, checkpoints: int = 3, days_ago: int = 0) -> Log:
+def fill(
+    url: str, chance: random.Random, *, calls: int = 12, checkpoints: int = 3, days_ago: int = 0, key: Ed25519PrivateKey | None = None
+) -> Log:
     """Insert, seal and write checkpoints. Calls are a millisecond apart, so that their order is known."""
     log = Log(url)
     at = NOW - days_ago * DAY_MS
-    with Sealer(url) as sealer:
+    with Sealer(url, key=key) as sealer:
         for _ in range(checkpoints):
             for _ in range(calls // checkpoints):
                 call = call_id(at := at + 1)
