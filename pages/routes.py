@@ -1,11 +1,12 @@
 """Which view answers which path."""
 
 from pages.page import Route
-from pages.views import call, lists, search, sessions
+from pages.views import call, lists, overview, search, sessions
 
 ROUTES: tuple[Route, ...] = (
     *call.ROUTES,
     *lists.ROUTES,
+    *overview.ROUTES,
     *search.ROUTES,
     *sessions.ROUTES,
 )

@@ -1,0 +1,137 @@
+"""The overview: how the product is now, what is open, what was refused last. Its figures go on by one stream of events."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from db.read import overview
+from db.read.items import dump_json
+from db.read.queries import reading
+from pages import links
+from pages.escape import spelled
+from pages.figures import Figures, figures_of
+from pages.page import Asked, Download, Page, Route, Shown
+from pages.render import duration, size
+
+REFUSALS = 10
+STREAM_S = 1800.0
+"""After so long the stream ends, and the browser asks for the next one."""
+EVENTS = f"{links.ROOT}/events"
+_STEPS = "▁▂▃▄▅▆▇█"
+Text = tuple[str, str]
+"""The name of the group that a figure is of, and the figure in words."""
+
+
+async def show_overview(asked: Asked) -> Page:
+    """The page as of now."""
+    figures = figures_of(asked.services)
+    values, refusals = await asyncio.gather(figures.look(), _refusals(asked))
+    shown = Shown([UUID(call) for call in {one["call_id"] for one in refusals}], len(refusals)) if refusals else None
+    made = {
+        "figures": texts(values), "roles": values["workers"].get("roles"), "open": _rows(values), "many_open": _many_open(values),
+        "doctor": values["doctor"].get("found"), "per_minute": values["record"].get("per_minute"), "refusals": refusals, "events": EVENTS,
+        "read": {name: group["age_s"] is not None for name, group in values.items()},
+    }  # fmt: skip
+    return Page(template="overview.html", title="Overview", values=made, shown=shown)
+
+
+async def _refusals(asked: Asked) -> list[dict[str, Any]]:
+    async with reading(asked.services.reader.engine) as connection:
+        return await overview.newest_refusals(connection, datetime.now(UTC), REFUSALS)
+
+
+async def stream_figures(asked: Asked) -> Download:
+    """The figures once a second, as a stream of events."""
+    return Download(pieces=_events(figures_of(asked.services)), media_type="text/event-stream")
+
+
+async def _events(figures: Figures) -> AsyncIterator[bytes]:
+    until = time.monotonic() + STREAM_S
+    looks = figures.watch()
+    assert isinstance(looks, AsyncGenerator)
+    try:
+        async for values in looks:
+            said = {"figures": {name: _with_age(values, text) for name, text in texts(values).items()}, "open": _rows(values)}
+            yield b"data: " + dump_json(said) + b"\n\n"
+            if time.monotonic() > until:
+                return
+    finally:
+        await looks.aclose()
+
+
+def _with_age(values: Mapping[str, Any], text: Text) -> list[Any]:
+    group = values[text[0]]
+    return [text[1], group["age_s"], group["limit_s"]]
+
+
+def texts(values: Mapping[str, Any]) -> dict[str, Text]:
+    """Return each figure in words, with the group that it is of; what was never read is a dash."""
+    streams, record, redis, doctor = (values[name] for name in ("streams", "record", "redis", "doctor"))
+    found: dict[str, Text] = {}
+
+    def say(name: str, group: str, makes: Any) -> None:
+        found[name] = group, "–" if values[group]["age_s"] is None else makes()
+
+    say("open_calls", "streams", lambda: f"{streams['open_calls']:,}")
+    say("records", "streams", lambda: _waiting(streams["waiting"], streams["oldest_ms"], "record"))
+    say("questions", "streams", lambda: _waiting(streams["questions"], streams["question_ms"], "question"))
+    say("per_minute", "record", lambda: f"{record['calls_per_minute']:,}")
+    say("spark", "record", lambda: sparkline(record["per_minute"]))
+    say("refused", "record", lambda: f"{record['refused']:,}{' or more' if record['is_more'] else ''}")
+    say("postgres", "record", lambda: f"answers in {duration(record['answer_ms'])}")
+    say("sealed", "record", lambda: _sealed(record))
+    say("redis", "redis", lambda: f"{size(redis['used'])} of {size(redis['most']) if redis['most'] else 'what there is'}")
+    say("workers", "workers", lambda: "   ".join(f"{role} {n}" for role, n in values["workers"]["roles"].items()))
+    say("doctor", "doctor", lambda: _findings(doctor["found"]))
+    return found
+
+
+def _waiting(n: int, oldest_ms: int, what: str) -> str:
+    return f"{n:,} waiting, oldest {duration(oldest_ms)}" if n else f"no {what} waits"
+
+
+def _sealed(record: Mapping[str, Any]) -> str:
+    if record["sealed_at"] is None:
+        return "nothing sealed yet"
+    said = f"last seal {_ago(record['sealed_at'])}"
+    return f"{said}, checkpoint {record['checkpoint']:,} {_ago(record['checkpoint_at'])}" if record["checkpoint"] is not None else said
+
+
+def _ago(at: str) -> str:
+    try:
+        ms = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds() * 1000
+    except ValueError:
+        return at
+    return f"{max(0, round(ms / 1000))} s ago" if ms < 119_500 else f"{round(ms / 60_000):,} min ago"
+
+
+def _findings(found: list[dict[str, str]]) -> str:
+    if not found:
+        return "nothing wrong"
+    failed = sum(one["state"] == "failed" for one in found)
+    warned = len(found) - failed
+    said = [f"{failed} failed"] * bool(failed) + [f"{warned} warning{'s' if warned > 1 else ''}"] * bool(warned)
+    return ", ".join(said)
+
+
+def sparkline(numbers: list[int]) -> str:
+    """Return numbers as a line of blocks, the highest as high as there are; the same numbers stand in the page's table."""
+    top = max([*numbers, 1])
+    return "".join(_STEPS[0] if not n else _STEPS[min(len(_STEPS) - 1, 1 + n * (len(_STEPS) - 2) // top)] for n in numbers)
+
+
+def _rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The open calls, in text that may be put into the page as it is."""
+    names = ("key", "model", "policy")
+    return [one | {name: spelled(one[name])[:80] for name in names} for one in values["open"].get("calls", [])]
+
+
+def _many_open(values: Mapping[str, Any]) -> int:
+    """How many open calls are not shown."""
+    return max(0, int(values["streams"].get("open_calls", 0)) - len(values["open"].get("calls", [])))
+
+
+ROUTES = (Route(links.ROOT, show_overview), Route(EVENTS, stream_figures))
