@@ -130,6 +130,8 @@ class Filters:
     low: UUID | None = None
     high: UUID | None = None
     words: str | None = None
+    label: str | None = None
+    """Of judge blocks, for pages: what a reader said last of the decision."""
     passed: bool = False
     """Of judge blocks with the verdict allow or replace: what a judged policy let pass, instead of nothing."""
     limit: int = DEFAULT_LIMIT

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl, urlencode
 
 from db.engine import open_engine
+from db.labels import Labels
 from db.page_sessions import LASTS_S, PageSessions
 from db.read.items import dump_json
 from db.read.queries import AuditReader
@@ -50,7 +51,8 @@ class App:
         limits = settings.config.limits
         self._view_s, self._stall_s = limits.audit_read_s + VIEW_S, limits.client_stall_s
         self._writer = open_engine(settings.database_url, read_only=False, answer_s=limits.audit_read_s, pool_size=3)
-        self._services = Services(settings, AuditReader.open(settings.database_url, answer_s=limits.audit_read_s))
+        reader = AuditReader.open(settings.database_url, answer_s=limits.audit_read_s)
+        self._services = Services(settings, reader, Labels(self._writer))
         self._logins = Logins(settings.config.keys, PageSessions(self._writer))
         self._router = Router(routes)
         self._working = asyncio.Semaphore(MOST_AT_ONCE)

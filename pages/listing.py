@@ -63,27 +63,32 @@ class Listing:
         return links.with_query(self.of, {**self.given, "order": self.paging.get("order")})
 
 
-def read(asked: Asked, of: ListName, *, more: Sequence[str] = ()) -> Listing | Redirect:
+def read(asked: Asked, of: ListName, *, more: Sequence[str] = (), label: Sequence[str] = ()) -> Listing | Redirect:
     """Check what was asked. Relative times become absolute by a redirect, so that a link that is passed on means the same tomorrow.
 
-    `more` names parameters of the page that are no filters. Raises InvalidRequest.
+    `more` names parameters of the page that are no filters; `label`: what the filter of that name may say, which the API does not know.
+    Raises InvalidRequest.
     """
     query = [(name, value) for name, value in asked.query if value]
     if (absolute := _absolute(query)) != query:
         return Redirect(f"{asked.path}?{urlencode(absolute)}")
-    known = [(name, value) for name, value in query if name not in more]
+    own = [(name, value) for name, value in query if name not in more]
+    known = [(name, value) for name, value in own if name != "label" or not label]
+    said = asked.one("label") if label else ""
+    if said and said not in label:
+        raise InvalidRequest(f"must be one of {', '.join(label)}", param="label")
     cursor = asked.one("cursor")
     filters = parse_filters([(name, value) for name, value in known if name != "cursor"], of=of)
     if filters.limit > MAX_ROWS:
         raise InvalidRequest(f"a page has at most {MAX_ROWS} rows", param="limit")
-    filters, is_back = replace(filters, passed=True), False
+    filters, is_back = replace(filters, passed=True, label=said or None), False
     if cursor:
         after = read_cursor(cursor)
         if after.list != of:
             raise InvalidRequest("belongs to another list", param="cursor")
         is_back = after.order != filters.order
         filters = replace(filters, after=after, order=after.order)
-    given = {name: value for name, value in known if name not in _PAGING}
+    given = {name: value for name, value in own if name not in _PAGING}
     return Listing(of, asked.path, given, {name: value for name, value in known if name in _PAGING}, filters, is_back)
 
 

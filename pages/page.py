@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
 
+from db.labels import Labels
 from db.read.queries import AuditReader
 from protocol.errors import InvalidRequest
 from protocol.runtime import Runtime
@@ -23,6 +24,7 @@ class Services:
 
     settings: Runtime
     reader: AuditReader
+    labels: Labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,9 +93,16 @@ _COMPARED = {
     "name": "t.name = :name",
     "verdict": "{word}.verdict = :verdict",
     "words": "{said} @@ plainto_tsquery('simple', :words)",
+    "label": ":label = (SELECT l.label FROM labels l WHERE (l.call_id, l.block) = ({word}.call_id, {word}.block) "
+    "ORDER BY l.at DESC LIMIT 1)",
 }
 """What each filter compares; but for `policy`, which compares the policy that decided, or that of the call."""
-_PLACES = {**dict.fromkeys(_CALL_FILTERS, ("calls x",)), "name": ("tool_calls x",), "verdict": ("tool_calls x", "blocks x")}
+_PLACES = {
+    **dict.fromkeys(_CALL_FILTERS, ("calls x",)),
+    "name": ("tool_calls x",),
+    "verdict": ("tool_calls x", "blocks x"),
+    "label": ("labels x",),
+}
 """Where there is an index of what a filter compares. Not of words: PostgreSQL may read a day's rows until one says them."""
 _LATER_BLOCKS = "(SELECT policy, call_id FROM blocks WHERE kind NOT IN ('text', 'thinking')) x"
 _POLICY_PLACES: dict[ListName, tuple[str, ...]] = {
@@ -164,7 +171,7 @@ class Key(NamedTuple):
 
 def values(filters: Filters) -> dict[str, Any]:
     """Return the parameters of all statements for these filters, but for `limit`."""
-    names = ("session", "model", "key", "key_id", "name", "verdict", "policy", "words", "state")
+    names = ("session", "model", "key", "key_id", "name", "verdict", "policy", "words", "state", "label")
     # as what is long was stored (`db.write.fit`); words have an index of their own
     given = {name: str(value) for name in names if (value := getattr(filters, name)) is not None}
     found: dict[str, Any] = {name: to_column(v if name == "words" else to_short(v, INDEXED)) for name, v in given.items()}

@@ -20,7 +20,9 @@
   const isDark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
   // Times: UTC with Z, or the browser's with its offset; the title has both.
-  let zone = root.dataset.zone === "local" ? "local" : kept.get("zone") || "utc";
+  const given = new URLSearchParams(location.search).get("tz");
+  if (given) kept.set("zone", given);
+  let zone = kept.get("zone") || root.dataset.zone || "utc";
   const two = (n) => String(n).padStart(2, "0");
   function parts(at) {
     const off = -at.getTimezoneOffset(), sign = off < 0 ? "-" : "+", a = Math.abs(off);

@@ -1,14 +1,20 @@
 """The lists: calls, the ledger of tool calls, and what judges blocked."""
 
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import parse_qsl
 from uuid import UUID
 
 from db.filters import ListName
-from db.read.items import JsonObject
+from db.labels import WORDS
+from db.read.items import JsonObject, dump_json
 from pages import links, listing
+from pages.guard import safe_next
 from pages.listing import Listing
-from pages.page import Answer, Asked, Page, Redirect, Route, Shown
+from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown
+from protocol.errors import InvalidRequest, NotFound
 from protocol.records import PASSED
 
 _FILTERS: dict[ListName, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -45,11 +51,67 @@ async def tool_calls(asked: Asked) -> Answer:
 
 async def judge_blocks(asked: Asked) -> Answer:
     """What was refused because of a judgement."""
-    return await _list(asked, "judge-blocks", "judge_blocks.html", "Judge")
+    found = listing.read(asked, "judge-blocks", more=("said", "format"), label=WORDS)
+    if isinstance(found, Redirect):
+        return found
+    if (form := asked.one("format")) == "jsonl":
+        return await _lines(asked, found)
+    if form:
+        raise InvalidRequest("must be html, json or jsonl", param="format")
+    loaded = await listing.load(asked.services.reader, found)
+    if isinstance(loaded, Redirect):
+        return loaded
+    items, pager = loaded
+    labels = await asked.services.labels.newest((UUID(item["call_id"]), item["block"]) for item in items)
+    for item in items:
+        item["label"] = labels.get((UUID(item["call_id"]), item["block"]))
+    page = page_of(asked, "judge_blocks.html", "Judge", found, items, pager)
+    said = [(word or "any label", found.link(label=word), found.given.get("label") == word) for word in (None, *WORDS)]
+    more = {"passed": found.given.get("verdict") in PASSED, "said": asked.one("said"), "labels": said, "jsonl": found.link(format="jsonl")}
+    return replace(page, values={**page.values, **more})
+
+
+async def _lines(asked: Asked, found: Listing) -> Download:
+    """Whole items as lines of JSON with their labels, a page of them; the last line says whether there are more."""
+    page = await asked.services.reader.page(found.of, found.filters)
+    places = [(UUID(item["call_id"]), item["block"]) for item in page["items"]]
+    labels = await asked.services.labels.newest(places)
+    lines = [{**item, "label": labels.get(place)} for item, place in zip(page["items"], places, strict=True)]
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for line in lines:
+            yield dump_json(line) + b"\n"
+        yield dump_json({"type": "end", "lines": len(lines), "next_cursor": page["next_cursor"]}) + b"\n"
+
+    shown = Shown(tuple(dict.fromkeys(call for call, _ in places)), len(lines))
+    return Download(pieces=pieces(), media_type="application/jsonl", filename="judge-blocks.jsonl", shown=shown)
+
+
+async def label(asked: Asked) -> Answer:
+    """Keep what a reader says of a decision, and go back to it."""
+    form = asked.form
+    word = next((word for word in WORDS if word in form), "")
+    call, _, block = form[word].rpartition("-") if word else (form.get("call_id", ""), "", form.get("block", ""))
+    call_id = await asked.services.reader.find_call(call)
+    if not (block.isascii() and block.isdigit() and len(block) < 10):
+        raise InvalidRequest("must be the number of a content block", param="block")
+    if not await asked.services.reader.has_call(call_id):
+        raise NotFound("there is no such call")
+    who = asked.who
+    await asked.services.labels.add(
+        call_id, int(block), word or form.get("label", ""), form.get("note", ""), key=who.key, key_id=who.key_id
+    )
+    back = form.get("back", "")
+    if not back:
+        return Redirect(f"{links.call(call_id)}#b{block}")
+    place = f"{call_id}-{block}"
+    path, _, query = safe_next(back).partition("#")[0].partition("?")
+    kept = {name: value for name, value in parse_qsl(query) if name != "said"}
+    return Redirect(f"{links.with_query(path, {**kept, 'said': '' if 'note' in form else place})}#r{place}")
 
 
 async def _list(asked: Asked, of: ListName, template: str, title: str) -> Answer:
-    found = listing.read(asked, of, more=("said",))
+    found = listing.read(asked, of)
     if isinstance(found, Redirect):
         return found
     loaded = await listing.load(asked.services.reader, found)
@@ -61,7 +123,6 @@ def page_of(asked: Asked, template: str, title: str, found: Listing, items: list
     shown, more = _FILTERS[found.of]
     verdict = found.given.get("verdict")
     for item in items:
-        item["label"] = None
         item["took_ms" if found.of == "calls" else "released_ms"] = _between(
             item["created_at"], item.get("ended_at" if found.of == "calls" else "released_at")
         )
@@ -76,8 +137,6 @@ def page_of(asked: Asked, template: str, title: str, found: Listing, items: list
         "list": found.path,
         "origin": found.origin(),
         "back": found.here(),
-        "passed": verdict in PASSED,
-        "said": asked.one("said"),
         "canonical": listing.PATHS[found.of],
     }
     calls = tuple(dict.fromkeys(UUID(item["call_id"]) for item in items))
@@ -95,4 +154,5 @@ ROUTES = (
     Route(links.TOOL_CALLS, tool_calls),
     Route(f"{links.ROOT}/tool-call-logs", tool_calls),
     Route(links.JUDGE_BLOCKS, judge_blocks),
+    Route(links.LABELS, label, method="POST"),
 )

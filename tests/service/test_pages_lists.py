@@ -1,17 +1,22 @@
 """The lists of the pages on a real PostgreSQL: rows as cells show them, pages both ways, neighbours, the search box."""
 
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from urllib.parse import parse_qsl
 from uuid import UUID
 
 import pytest
 
+from db.engine import open_engine
+from db.labels import Labels
 from db.read.queries import AuditReader
 from pages import listing
-from pages.page import Answer, Asked, Page, Redirect, Services, View, Who
+from pages.page import Answer, Asked, Download, Page, Redirect, Services, View, Who
 from pages.render import render
 from pages.views import lists, search
 from protocol.config import Config, Key
+from protocol.errors import InvalidRequest, NotFound
 from protocol.runtime import Runtime
 from tests.support.checks.reading import end_record, insert
 from tests.support.checks.record import NOW, call_id, call_record, judgement_record, tool_call_record, whole_call
@@ -21,14 +26,14 @@ LONG = b'{"command": "' + b"\xe2\x82\xac" * 100_000 + b'"}'
 
 @pytest.fixture
 async def reader(url: str) -> AsyncIterator[AuditReader]:
-    opened = AuditReader.open(url)
+    opened = AuditReader(open_engine(url, read_only=False))
     yield opened
     await opened.close()
 
 
 def _asked(reader: AuditReader, to: str) -> Asked:
     path, _, query = to.partition("#")[0].partition("?")
-    services = Services(_SETTINGS, reader)
+    services = Services(_SETTINGS, reader, Labels(reader.engine))
     who = Who(key="dev", key_id="1", roles=frozenset({"auditor"}), login="x")
     return Asked(path=path, params={}, query=parse_qsl(query), who=who, services=services, token="t")
 
@@ -108,6 +113,53 @@ async def test_judged_decisions_that_passed_can_be_asked_for(url: str, reader: A
     for query, wanted in (("", [refused]), ("?verdict=block", [refused]), ("?verdict=allow", [passed]), ("?verdict=replace", [])):
         page = await _page(reader, lists.judge_blocks, f"/debug/judge-blocks{query}")
         assert [item["call_id"] for item in page.values["items"]] == wanted, query
+
+
+async def test_labels_are_kept_and_the_newest_counts(url: str, reader: AuditReader) -> None:
+    one, other = (call_id(NOW - n * 1000) for n in range(2))
+    for call in (one, other):
+        await insert(url, call_record(call), tool_call_record(call), judgement_record(call))
+
+    async def say(**form: str) -> str:
+        answer = await lists.label(replace(_asked(reader, "/debug/labels"), form=form))
+        assert isinstance(answer, Redirect)
+        return answer.to
+
+    back = "/debug/judge-blocks?key=dev"
+    assert await say(right=f"{one}-1", back=back) == f"{back}&said={one}-1#r{one}-1"
+    assert await say(wrong=f"{one}-1", note=" asked for <b>\u202e\x00 ", back=f"{back}&said=x") == f"{back}#r{one}-1"
+    assert await say(call_id=other, block="1", label="unsure") == f"/debug/calls/{other}#b1"
+    assert await say(unsure=f"{other}-1", back="//evil.example") == f"/debug?said={other}-1#r{other}-1"
+    page = await _page(reader, lists.judge_blocks, "/debug/judge-blocks?label=wrong")
+    [item] = page.values["items"]
+    assert item["label"] == {"label": "wrong", "note": "asked for <b>\u202e\x00", "key": "dev", "at": item["label"]["at"]}
+    assert (await _page(reader, lists.judge_blocks, "/debug/judge-blocks?label=right")).values["items"] == []
+    answer = await lists.judge_blocks(_asked(reader, "/debug/judge-blocks?label=unsure&format=jsonl"))
+    assert isinstance(answer, Download)
+    lines = [json.loads(line) async for line in answer.pieces]
+    assert [line.get("call_id") for line in lines] == [other, None] and lines[0]["judge"]["prompt"] == "is it harmful?"
+    assert lines[1] == {"type": "end", "lines": 1, "next_cursor": None}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"label": "good", "call_id": "CALL", "block": "1"},
+        {"right": "CALL-x"},
+        {"right": "CALL"},
+        {"right": "x-1"},
+        {},
+        {"right": "CALL-1", "note": "x" * 2001},
+    ],
+)
+async def test_a_label_that_is_none_is_refused(url: str, reader: AuditReader, form: dict[str, str]) -> None:
+    call = call_id()
+    await insert(url, call_record(call))
+    given = {name: value.replace("CALL", call) for name, value in form.items()}
+    with pytest.raises(InvalidRequest):
+        await lists.label(replace(_asked(reader, "/debug/labels"), form=given))
+    with pytest.raises(NotFound):
+        await lists.label(replace(_asked(reader, "/debug/labels"), form={"right": f"{call_id()}-1"}))
 
 
 async def test_a_call_has_neighbours_in_the_list_that_it_was_opened_from(url: str, reader: AuditReader) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from db.labels import Labels
 from db.read.queries import AuditReader
 from pages import links
 from pages.page import Answer, Asked, Download, Page, Services, Who
@@ -69,6 +70,6 @@ async def pages_of(database_url: str, config: dict[str, Any]) -> AsyncIterator[P
     reader = AuditReader.open(database_url)
     settings = Runtime(config=Config.model_validate(config), redis_url="redis://127.0.0.1:1", database_url=database_url)
     try:
-        yield Pages(Services(settings, reader))
+        yield Pages(Services(settings, reader, Labels(reader.engine)))
     finally:
         await reader.close()
