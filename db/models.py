@@ -376,6 +376,41 @@ class DebugSwitch(Base):
     until: Mapped[datetime]
 
 
+class DebugLog(Base):
+    """A line of a debug log: what a process did with a call. Lines may be lost, no seal covers them, and they go after some days."""
+
+    __tablename__ = "debug_logs"
+    __table_args__ = (Index("debug_logs_type_idx", "type", "call_id"), PARTITIONED)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    process: Mapped[str] = mapped_column(primary_key=True)
+    n: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime]
+    type: Mapped[str]
+    event: Mapped[str]
+    seq: Mapped[int | None]
+    number: Mapped[int | None]
+    block: Mapped[int | None]
+    policy: Mapped[str | None]
+    hook: Mapped[str | None]
+    duration_us: Mapped[int | None]
+    size: Mapped[int | None] = mapped_column("bytes")
+    detail: Mapped[bytes]
+
+
+class DoorCount(Base):
+    """How many requests a gateway had refused with this key and error code since it started, at the end of a minute."""
+
+    __tablename__ = "door_counts"
+    __table_args__ = (Index("door_counts_minute_idx", "minute"),)
+
+    gateway: Mapped[str] = mapped_column(primary_key=True)
+    minute: Mapped[datetime] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    code: Mapped[str] = mapped_column(primary_key=True)
+    n: Mapped[int] = mapped_column(BigInteger)
+
+
 class DeadLetter(Base):
     """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
 
@@ -432,9 +467,9 @@ class History(Base):
 
 OF_PAGES = (PageSession.__tablename__, Read.__tablename__, Label.__tablename__, DebugSwitch.__tablename__)
 """Tables that pages write, and of `reads` whoever shows content."""
-BESIDE_RECORD = (Audit.__tablename__, AuditReview.__tablename__, UsageHour.__tablename__, JudgeHour.__tablename__, *OF_PAGES)
+BESIDE_RECORD = (*(table.__tablename__ for table in (Audit, AuditReview, UsageHour, JudgeHour, DoorCount)), *OF_PAGES)
 """Tables that the functions in the database write, or the pages, and no other login."""
-UNSEALED = (History.__tablename__,)
+UNSEALED = (History.__tablename__, DebugLog.__tablename__)
 """Partitioned tables of calls that no seal covers."""
 CALL_TABLES = tuple(
     name

@@ -24,6 +24,7 @@ from protocol.dialects import DEFAULT
 from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
 from streams import fitness, layout, scripts
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
+from streams.debug_lines import DebugLines
 from streams.layout import Entry, Start
 from streams.outcomes import Outcome
 
@@ -53,6 +54,7 @@ class Bus:
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
+        self.lines = DebugLines(self.redis, f"gateway {gateway}", memory_share=limits.memory_share)
         self._starts = Starts(self.redis, self._bodies, limits)
         self._lost = EndsToTell(self.redis, gateway, shards)
         self._alive_ms = int(ALIVE_MS * max(1.0, limits.redis_silent_s / 5))

@@ -14,6 +14,7 @@ from db.migrations.place import newest
 from db.watch import Watch
 from gateway import descriptors, timers
 from gateway.bus import Bus
+from gateway.debugging import Switches
 from gateway.door import Door
 from gateway.http_limits import Crowd, bounded_connection
 from gateway.keyring import KeyRing
@@ -60,7 +61,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     upstreams, status = Upstreams(config, bus, settings.scripts_dir), Status(bus)
     identity, sets = Identity(bus.redis, watch.identity), PolicySets(bus.redis, name, settings.policy_sets)
     status.faults = [lambda: identity.fault, lambda: sets.fault]
-    app = Gateway(config, bus, keys, upstreams, status, audit, identity, sets, Door(settings))
+    app = Gateway(config, bus, keys, upstreams, status, audit, identity, sets, Door(settings), Switches(config.debug))
     try:
         await bus.open()
         # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on trying
@@ -77,6 +78,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
                 group.create_task(status.watch(schema_is_behind, watch.lacking), name="schema"),
                 group.create_task(_watch_identity(identity), name="identity"),
                 group.create_task(sets.watch(), name="policy sets"),
+                group.create_task(app.refusals.send(bus.lines), name="refusals"),
             ]
             yield app
             for task in background:

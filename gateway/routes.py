@@ -3,11 +3,13 @@
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -18,16 +20,20 @@ from gateway.admission import Admission, Place
 from gateway.betas import BETAS, client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
+from gateway.debugging import Switches
 from gateway.door import Door, is_page
 from gateway.http_limits import LINK, Link
 from gateway.keyring import KeyRing, refusal
 from gateway.ready_and_metrics import Status
+from gateway.refusals import Refusals
 from gateway.relay import ASGI, ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
+from gateway.traced import TracedOpenCall
 from gateway.upstream import Upstreams
 from protocol import sessions
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
 from protocol.config import Config, Key, Role
+from protocol.debug import ANY, HEADER
 from protocol.dialect import Dialect
 from protocol.dialects import client_paths, of_client
 from protocol.errors import Forbidden, InvalidRequest, OtherDatabase, Overloaded, PipelineError, StreamConnectionLost, TooLarge, TooSlow
@@ -45,13 +51,13 @@ class Gateway:
 
     def __init__(
         self, config: Config, bus: Bus, keys: KeyRing, upstreams: Upstreams, status: Status, audit: ASGI, identity: Identity,
-        sets: PolicySets, door: Door,
+        sets: PolicySets, door: Door, switches: Switches,
     ) -> None:  # fmt: skip
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
-        self._identity, self._sets = identity, sets
+        self._identity, self._sets, self._switches = identity, sets, switches
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self._door = door
-        self.draining = False
+        self.draining, self.refusals = False, Refusals()
         self._served = client_paths()
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
         self._most_connections = descriptors.limit() - descriptors.own(config)
@@ -63,6 +69,7 @@ class Gateway:
         path, method = scope["path"], scope["method"]
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             error = InvalidRequest(f"the path and query are longer than {MAX_TARGET_BYTES} bytes", code="target_too_long")
+            self.refusals.refused("", error)
             await respond_error(send, of_client(path, []), error)
             return
         if path.startswith("/audit"):
@@ -89,6 +96,7 @@ class Gateway:
             else:
                 raise unknown_paths.unknown_path(method, path, headers)
         except PipelineError as error:
+            self.refusals.refused(self._known(headers), error)
             await respond_error(send, of_client(path, headers), error)
         except MemoryError:
             log.error("out of memory", extra={"path": path})
@@ -100,6 +108,13 @@ class Gateway:
         return connections + self.upstreams.connections > self._most_connections
 
     # --- small routes ---
+
+    def _known(self, headers: list[tuple[bytes, bytes]]) -> str:
+        """Return the name of the key that a refused request carries, if it is one."""
+        with contextlib.suppress(InvalidRequest):
+            key = self.keys.authenticate(headers)
+            return key.name if key is not None else ""
+        return ""
 
     async def _caller(self, headers: list[tuple[bytes, bytes]], *roles: Role) -> Key:
         key = self.keys.authenticate(headers) or await self.keys.find(headers)
@@ -144,7 +159,8 @@ class Gateway:
             betas = client_betas(headers) if BETAS in named else ()
             start = self._start(key, dialect, endpoint, named, betas, digest, facts)
             deadline = time.monotonic() + self.limits.call_s
-            call = OpenCall(start.call_id, dialect, body, activity_s=activity_s, deadline=deadline, key=key.name)
+            make = OpenCall if not start.debug else self._traced(start)
+            call = make(start.call_id, dialect, body, activity_s=activity_s, deadline=deadline, key=key.name)
             call.when_begun = place.begun
             # without a family of server tools its request has none, nor an MCP server: workers refuse it, and routes add none
             call.repeats = not key.server_tools
@@ -229,7 +245,7 @@ class Gateway:
         self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...], digest: bytes,
         facts: CallFacts,
     ) -> Start:  # fmt: skip
-        at = time.time_ns() // 1_000_000
+        at, switches = time.time_ns() // 1_000_000, self._switches
         said = sessions.said(named, _text(named, b"x-sluice-session", MAX_SESSION_CHARS))
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect.name,
@@ -238,7 +254,12 @@ class Gateway:
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
             key_id=key.id, policy_sets=self._sets.named, body_sha256=digest, facts=facts, numbers=key.for_workers,
             source=said.source, agent=said.agent, parent=said.parent,
+            debug=switches.mask(key, named) if switches.is_on or HEADER in named else 0,
         )  # fmt: skip
+
+    def _traced(self, start: Start) -> Callable[..., OpenCall]:
+        """Return what makes a call that has debug lines of this gateway, as far as START says so."""
+        return partial(TracedOpenCall, self.bus.lines.of(start.call_id, start.debug)) if start.debug & ANY else OpenCall
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

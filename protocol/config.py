@@ -29,6 +29,7 @@ from protocol.bounds import (
     MAX_SERIES,
 )
 from protocol.config_faults import Faults, Place, dialects_that, faults_between
+from protocol.debug import Debug
 from protocol.dialect import JudgeReply
 from protocol.dialects import DIALECTS
 from protocol.request import DialectName
@@ -398,6 +399,8 @@ class Config(_Strict):
     """What must be stored before a client gets something (docs/operations.md#durability). All processes must read the same."""
     keys: tuple[Key, ...] = ()
     """API keys beside those in the database."""
+    debug: Debug = Debug()
+    """Which calls have debug logs (docs/debug-logs.md)."""
     unknown: tuple[Unmodelled, ...] = ()
     """What is not modelled and may pass all the same, by the name with which it is recorded as withheld: `block foo`, `event bar`
     (docs/tools.md#what-is-not-modelled)."""

@@ -52,6 +52,7 @@ _SPEAKS_FOR_A_GATEWAY: tuple[Command, ...] = (
     _append(_CALL_KEY), ("PUBLISH", layout.chunk_channel(_CALL), "forged"), ("SET", _BODY, "forged"), ("SET", _GW, "9-9"), ("DEL", _GW),
 )  # fmt: skip
 _KEEPS_THE_RECORD: tuple[Command, ...] = (*_takes(_AUDIT, layout.AUDIT_GROUP), *_removes(_AUDIT))
+_KEEPS_DEBUG_LINES: tuple[Command, ...] = (_read(layout.debug_key(0), layout.DEBUG_GROUP), *_removes(layout.debug_key(0)))
 _OWNS_CALLS: tuple[Command, ...] = (
     *_takes(_DISPATCH, layout.POLICY_GROUP), *_removes(_DISPATCH), ("HSET", _CTL, "t", "mine"), ("HGETALL", _CTL), ("DEL", _CTL),
     ("PEXPIRE", _CTL, "1"), _append(_REPLY), *_removes(_REPLY), ("HINCRBY", layout.counts_key(0), "TOOL_CALLS_BLOCKED", "1"),
@@ -70,11 +71,14 @@ _READS_REPLIES: tuple[Command, ...] = (("XRANGE", _REPLY, "-", "+"), ("XREAD", "
 FORBIDDEN: dict[str, tuple[Command, ...]] = {
     "gateway": (
         *_SERVER, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), *_SETS_FACTS, *_CHANGES_FACTS, *_READS_CALLS, *_HANDLES_QUESTIONS,
+        *_KEEPS_DEBUG_LINES,
     ),
-    "policy": (*_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_KEEPS_THE_RECORD, *_CHANGES_FACTS, *_READS_REPLIES, *_NAMES_THE_DATABASE),
+    "policy": (
+        *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_KEEPS_THE_RECORD, *_CHANGES_FACTS, *_READS_REPLIES, *_NAMES_THE_DATABASE, *_KEEPS_DEBUG_LINES,
+    ),
     "judge": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), _append(_DISPATCH), *_CHANGES_FACTS,
-        *_READS_CALLS, *_READS_REPLIES, *_NAMES_THE_DATABASE,
+        *_READS_CALLS, *_READS_REPLIES, *_NAMES_THE_DATABASE, *_KEEPS_DEBUG_LINES, _append(layout.debug_key(0)),
     ),
     "audit": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, _append(_DISPATCH), *_CHANGES_FACTS, *_READS_REPLIES, *_HANDLES_QUESTIONS,
@@ -83,7 +87,7 @@ FORBIDDEN: dict[str, tuple[Command, ...]] = {
     ),
     "ops": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), _append(_DISPATCH), *_SETS_FACTS,
-        *_CHANGES_FACTS, *_READS_CALLS, *_READS_REPLIES, *_HANDLES_QUESTIONS, *_NAMES_THE_DATABASE,
+        *_CHANGES_FACTS, *_READS_CALLS, *_READS_REPLIES, *_HANDLES_QUESTIONS, *_NAMES_THE_DATABASE, *_KEEPS_DEBUG_LINES,
     ),
 }  # fmt: skip
 """Role to the commands that its user must be refused, each the shortest form of something that would break a guarantee."""

@@ -24,6 +24,8 @@ moves no open call.
     audit        stream   records; group `audit`
     ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
                           A gateway adds calls that Redis lost under it, with their packed `closed` entry (field `b`)
+    debug        stream   lines of debug logs, and what gateways refused; group `debug`. It keeps the newest 5,000 or so
+    debug-lost   string   how many of these lines are known to be lost
 
 Channels (a hint; the stream or key is the truth, for what is published is heard in every database of a Redis: `SELECT` parts keys and
 not channels): `in:ID` carries the bytes of each entry of `call:ID`;
@@ -48,6 +50,7 @@ from protocol.request import DialectName, Endpoint
 T = TypeVar("T")
 POLICY_GROUP = "policy"
 AUDIT_GROUP = "audit"
+DEBUG_GROUP = "debug"
 JUDGE_QUEUE = "sluice:{00}:judge"
 JUDGE_WAKE_UPS = "sluice:{00}:judge-bell"
 """List: a token for each question wakes one idle judge at once; short, expires, and may be lost (judges also poll)."""
@@ -209,6 +212,16 @@ def ended_key(shard: int) -> str:
     return f"{tag(shard)}ended"
 
 
+def debug_key(shard: int) -> str:
+    """The stream of debug lines."""
+    return f"{tag(shard)}debug"
+
+
+def debug_lost_key() -> str:
+    """How many debug lines did not come to Postgres."""
+    return f"{tag(0)}debug-lost"
+
+
 def counts_key(shard: int) -> str:
     """Hash: what was counted in calls that ended (`streams.metrics`), by name."""
     return f"{tag(shard)}counts"
@@ -221,8 +234,10 @@ def unsealed_key() -> str:
 
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
-    of_shard = (dispatch_key, audit_key, trimmed_key, ended_key, counts_key)
-    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, unsealed_key()} | {key(shard) for shard in range(shards) for key in of_shard}
+    of_shard = (dispatch_key, audit_key, trimmed_key, ended_key, counts_key, debug_key)
+    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, unsealed_key(), debug_lost_key()} | {
+        key(shard) for shard in range(shards) for key in of_shard
+    }
 
 
 def gateway_key(shard: int, gateway: str) -> str:
@@ -297,6 +312,8 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Which agent of the session asks; empty: its first."""
     parent: str = ""
     """Who started that agent, or that session."""
+    debug: int = 0
+    """Which debug logs the call has, and how much of content they show: a mask (`protocol.debug`)."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)

@@ -5,12 +5,13 @@ Workers serve no HTTP. Counts lie in Redis, in one hash of each shard, and are a
 counts once, however often the call was taken over.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 
 from streams import layout
-from streams.connection import Connection
+from streams.connection import Connection, RedisError
 
 
 class Gauge(Enum):
@@ -30,9 +31,10 @@ class Gauge(Enum):
 
 
 class Count(Enum):
-    """What policy workers count in calls that ended (`workers/sums.py`)."""
+    """What policy workers count in calls that ended (`workers/sums.py`), and how many debug lines an audit writer knows to be lost."""
 
     TOOL_CALLS_BLOCKED = "Tool calls with the verdict block, of calls that ended; the same at all gateways"
+    DEBUG_LOST = "Lines of debug logs that were made and did not come to Postgres; the same at all gateways"
 
 
 def metric(one: Gauge | Count) -> str:
@@ -51,4 +53,7 @@ async def read(redis: Connection, shards: int) -> dict[Count, int]:
     for shard in range(shards):
         fields = await redis.call("HGETALL", layout.counts_key(shard))
         found.update(dict(zip(fields[::2], map(int, fields[1::2]), strict=True)))
+    with contextlib.suppress(RedisError):
+        # rights of the version before have it not
+        found[Count.DEBUG_LOST.name.encode()] = int(await redis.call("GET", layout.debug_lost_key()) or 0)
     return {one: found[one.name.encode()] for one in Count}

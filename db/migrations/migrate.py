@@ -21,6 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from db.engine import engine_url
 from db.migrations.auditing import QUEUE, REVIEW
+from db.migrations.debugging import COUNT, TRIM
 from db.migrations.paging import READS_ENSURE, SESSIONS_SWEEP
 from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, MIGRATION_LOCK, SCRIPTS
 from db.migrations.usage import ROLL_UP
@@ -218,5 +219,5 @@ def _rights(role: str) -> list[str]:
         *rights,
         f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t not in ('redactions', 'identity', *BESIDE_RECORD))} TO {role}",
         f"GRANT EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer), sluice_ensure_partitions(date, integer, text) TO {role}",
-        f"GRANT EXECUTE ON FUNCTION {QUEUE}, {ROLL_UP}, {READS_ENSURE} TO {role}",
+        f"GRANT EXECUTE ON FUNCTION {QUEUE}, {ROLL_UP}, {READS_ENSURE}, {COUNT}, {TRIM} TO {role}",
     ]

@@ -51,6 +51,9 @@ BEGIN
         total := total + n;
         UPDATE {schema}.reads r SET filters = '' WHERE r.call_ids @> ARRAY[given] AND r.filters <> '';
     END IF;
+    IF to_regclass('{schema}.debug_logs') IS NOT NULL THEN
+        DELETE FROM {schema}.debug_logs l WHERE l.call_id = given;
+    END IF;
     UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO {schema}.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);

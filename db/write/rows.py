@@ -73,7 +73,7 @@ KINDS: Mapping[type[Any], Kind] = {table.record: _kind(table) for table in TABLE
 """Every kind of record. Chunks have a packing of their own: a record of theirs is many rows."""
 CHUNKS = KINDS[ChunksRecord]
 BODIES = _kind(BY_NAME["request_bodies"])
-PARTITIONED = (*BY_NAME, "seal_rows", "redactions", "histories")
+PARTITIONED = (*BY_NAME, "seal_rows", "redactions", "histories", "debug_logs")
 """The tables of calls, each in daily partitions."""
 
 

@@ -4,7 +4,7 @@ Outputs (released events, `Dispatch`, `Respond`) are numbered in one sequence fo
 keys of their own and may be repeated.
 """
 
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -69,6 +69,16 @@ class Effects(msgspec.Struct):
     lookup: WantedTurns | None = None
 
 
+class Tracer(Protocol):
+    """Takes what hooks do. It knows the clock."""
+
+    def clock_ns(self) -> int:
+        """Return a time that only grows."""
+
+    def hook(self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int) -> None:
+        """Note that a hook was called with `given` and said `said`, or raised it."""
+
+
 class CallInfo(msgspec.Struct, frozen=True):
     """What a session knows of its call besides the body. `at` is Unix ms; `durable` means tool calls wait for their commit (G6)."""
 
@@ -94,6 +104,8 @@ class CallInfo(msgspec.Struct, frozen=True):
     """What named the session (`protocol.sessions`)."""
     agent: str = ""
     parent: str = ""
+    tracer: Tracer | None = None
+    """Who is told of each hook of a call that has debug lines."""
 
 
 State = Literal["ACTIVE", "ENDED", "FAILED"]

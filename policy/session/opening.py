@@ -4,11 +4,12 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
-from policy.base import Block
+from policy.base import Block, Context, Policy
 from policy.session import nonces
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Dispatch, Respond
 from policy.session.outbox import Outbox
+from policy.session.tracing import TracedChain
 from protocol import codecs, sessions
 from protocol.addresses import refuse_private
 from protocol.bounds import MAX_LOOKUPS
@@ -53,6 +54,14 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         unknown=frozenset(config.unknown), ids=DIALECTS[provider.dialect].ids,
     )  # fmt: skip
     return Upstream(name, provider.dialect, target, config.private_urls == "pass")
+
+
+def chain_of(call: CallInfo, policies: Sequence[Policy], context: Context, config: Config) -> Chain:
+    """Return the series for a call, as its policies were loaded. Raises PolicyFailed."""
+    exact = config.exact_keys, config.exact_integers
+    if call.tracer is None:
+        return Chain(policies, context, searches=config.text_calls == "decide", exact=exact)
+    return TracedChain(call.tracer, policies, context, searches=config.text_calls == "decide", exact=exact)
 
 
 _NAMED = 10

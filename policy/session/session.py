@@ -106,8 +106,7 @@ class Session:
     def _make_chain(self, request: ChatRequest) -> Chain:
         call = self.call
         context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
-        exact = self._config.exact_keys, self._config.exact_integers
-        return Chain(self._policies, context, searches=self._config.text_calls == "decide", exact=exact)
+        return opening.chain_of(call, self._policies, context, self._config)
 
     def _approve(self, request: ChatRequest) -> ChatRequest:
         """The request as it goes upstream. Raises Forbidden where a policy blocks it."""

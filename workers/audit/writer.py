@@ -33,6 +33,7 @@ from streams.connection import Argument, Connection, RedisError
 from streams.identity import Identity
 from workers import process
 from workers.audit.bodies import BATCH_BYTES, LARGE, Bodies
+from workers.audit.debugging import DebugDrain
 from workers.audit.ended import EndedCalls
 from workers.audit.histories import Histories
 from workers.audit.orphaned import OrphanedCalls
@@ -162,6 +163,7 @@ class AuditWriter:
             "histories": self._histories.run,
             "missing": self._missing_loop,
             "figures": Rollups(self.settings, self._redis).run,
+            "debug lines": DebugDrain(self._redis, self.settings.database_url, name=self.name, shards=self.shards).run,
         }
 
     async def _make_group(self, shard: int) -> None:

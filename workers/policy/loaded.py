@@ -8,7 +8,7 @@ import hashlib
 from policy.base import Policy
 from policy.loading import load
 from policy.session.deferring import session_of
-from policy.session.effects import SESSION_VERSION, CallInfo
+from policy.session.effects import SESSION_VERSION, CallInfo, Tracer
 from policy.session.opening import no_policy
 from policy.session.session import Session
 from protocol.errors import Overloaded, PipelineError, PolicyFailed
@@ -52,13 +52,14 @@ class LoadedPolicies:
             return name, ([], ""), Overloaded("no worker has this call's policy set any more", code="no_worker", retry_after_s=1)
         return name, loaded, None
 
-    def session(self, start: Start, policy: str, series: Series) -> Session:
-        """Return a session for a call, under the policy that was chosen."""
+    def session(self, start: Start, policy: str, series: Series, tracer: Tracer | None = None) -> Session:
+        """Return a session for a call, under the policy that was chosen; `tracer` is told of each hook."""
         info = CallInfo(
             call_id=start.call_id, at=start.at, dialect=start.dialect, endpoint=start.endpoint, key=start.key, session=start.session,
             nonce=start.nonce, gateway=start.gateway, policy=policy, revision=series[1], durable=self.config.durability != "relaxed",
             max_arguments_bytes=self.config.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
             key_id=start.key_id, policy_set=self.set, body_sha256=start.body_sha256 or None, facts=start.facts,
             source=start.source, agent=start.agent, parent=start.parent,
+            tracer=tracer,
         )  # fmt: skip
         return session_of(info, series[0], self.config)

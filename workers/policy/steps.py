@@ -18,6 +18,7 @@ from workers.policy.feeding import Feeder, moment
 from workers.policy.finish import Finisher
 from workers.policy.release import Releaser
 from workers.policy.subscriptions import Subscriptions
+from workers.policy.traced import TracedCall
 from workers.policy.turns import TurnLookup
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ class Steps(Calls):
         if not self.owns(call):
             # a renewal and a release were both under way: it was let go of at the first answer
             return
+        if isinstance(call, TracedCall):
+            call.refused(outcome)
         if outcome == Outcome.GONE and time.monotonic() - call.last_owned < self._limits.ended_ttl_s:
             # had another ended it since, that would still be there: Redis has lost it, and only this worker can end it
             self.finish(call, STREAM_LOST, -1, gone=True)

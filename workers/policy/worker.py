@@ -11,15 +11,18 @@ import logging
 import os
 import socket
 import time
+from functools import partial
 from typing import Any
 
 from policy import touch
+from protocol import debug
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST, UNCLAIMED
 from protocol.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.connection import Argument, Connection, RedisError
+from streams.debug_lines import DebugLines
 from streams.layout import Start
 from streams.outcomes import Outcome
 from workers import process
@@ -29,6 +32,7 @@ from workers.policy.feeding import moment
 from workers.policy.loaded import LoadedPolicies
 from workers.policy.steps import Steps
 from workers.policy.subscriptions import Subscriptions
+from workers.policy.traced import CallTracer, TracedCall
 
 log = logging.getLogger(__name__)
 GATEWAY_CHECKS = 3
@@ -50,6 +54,7 @@ class PolicyWorker:
         self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
         self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
         self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
+        self._lines = DebugLines(self._redis, f"policy {self.name}", memory_share=self.limits.memory_share)
         self._bodies = Connection(url, name="policy-bodies", silent_s=silent_s)
         self.calls = Steps(settings, self.name, self._redis, self._bodies, Subscriptions(self._sub))
         self._claims = Claims(
@@ -113,14 +118,19 @@ class PolicyWorker:
         policies = self._policies
         name, series, error = policies.choose(start, claimed.policy or None, claimed.revision)
         revision = series[1]
-        call = OwnedCall(
-            start, claimed.token, claimed.entry, policies.session(start, name, series),
+        lines = self._lines.of(start.call_id, start.debug) if start.debug & debug.ANY else None
+        tracer = CallTracer(lines) if lines is not None and start.debug & debug.POLICY else None
+        make = OwnedCall if lines is None else partial(TracedCall, lines)
+        call = make(
+            start, claimed.token, claimed.entry, policies.session(start, name, series, tracer),
             policy_header=f"{name}@{revision}" if revision else "",
             released=claimed.released, digest=claimed.digest, recorded=claimed.recorded, written=claimed.written,
         )  # fmt: skip
         facts = claimed.facts
         call.facts = {k.decode(errors="replace"): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
         has_more = self.calls.adopt(call) or len(claimed.entries) > 1
+        if start.debug & debug.REFUSED:
+            call.note(debug.DEBUG_REFUSED, 0, "x-sluice-debug is for keys with the role admin", start.at)
         if claimed.expired:
             self.calls.close(call, UNCLAIMED)
             return None

@@ -1,0 +1,78 @@
+"""Debug logs and what gateways refused: tables beside the record, which no seal covers, and the functions that keep them small.
+
+Rights: audit writers insert lines. They may neither change nor delete anything; what deletes old lines, and what raises a count, are
+functions of the owner's. Must not know: connections.
+"""
+
+from typing import Final
+
+PARTITIONS_LOCK = 7_310_581_202
+"""As in the migration that makes partitions by table."""
+COUNT: Final = "sluice_count_door(text, timestamptz, text[], text[], bigint[])"
+TRIM: Final = "sluice_trim_debug_logs(integer, bigint)"
+DOOR_DAYS = 90
+TABLES = (
+    """CREATE TABLE debug_logs (
+        call_id uuid NOT NULL, process text NOT NULL, n integer NOT NULL, at timestamptz NOT NULL, type text NOT NULL, event text NOT NULL,
+        seq integer, number integer, block integer, policy text, hook text, duration_us integer, bytes integer, detail bytea NOT NULL,
+        PRIMARY KEY (call_id, process, n)) PARTITION BY RANGE (call_id)""",
+    "CREATE TABLE sluice_parts.debug_logs_default PARTITION OF debug_logs DEFAULT",
+    "CREATE INDEX debug_logs_type_idx ON debug_logs (type, call_id)",
+    """CREATE TABLE door_counts (
+        gateway text NOT NULL, minute timestamptz NOT NULL, key text NOT NULL, code text NOT NULL, n bigint NOT NULL,
+        PRIMARY KEY (gateway, minute, key, code))""",
+    "CREATE INDEX door_counts_minute_idx ON door_counts (minute)",
+)
+# A gateway's sums only grow, so a line that comes twice, late or never costs nothing.
+_COUNT = """
+CREATE FUNCTION sluice_count_door(gateway text, minute timestamptz, keys text[], codes text[], sums bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO {schema}.door_counts AS d (gateway, minute, key, code, n)
+        SELECT sluice_count_door.gateway, date_trunc('minute', sluice_count_door.minute), u.key, u.code, max(u.n)
+        FROM unnest(keys, codes, sums) u (key, code, n) GROUP BY 1, 2, 3, 4
+        ON CONFLICT ON CONSTRAINT door_counts_pkey DO UPDATE SET n = greatest(d.n, excluded.n);
+    DELETE FROM {schema}.door_counts d WHERE d.minute < now() - interval '{days} days';
+END
+$$
+"""
+_TRIM = """
+CREATE FUNCTION sluice_trim_debug_logs(days integer, most bigint) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+DECLARE
+    part record;
+    today date := (now() AT TIME ZONE 'UTC')::date;
+    total bigint;
+    gone integer := 0;
+BEGIN
+    IF days < 0 OR most < 0 THEN
+        RAISE EXCEPTION 'days and bytes must not be negative' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock({lock});
+    SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0) INTO total FROM pg_inherits i
+        WHERE i.inhparent = '{schema}.debug_logs'::regclass;
+    FOR part IN
+        SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day, pg_total_relation_size(c.oid) AS size
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = '{schema}.debug_logs'::regclass AND c.relname ~ '^debug_logs_[0-9]{{8}}$' ORDER BY c.relname
+    LOOP
+        IF part.day < today - days OR (total > most AND part.day < today) THEN
+            EXECUTE format('DROP TABLE sluice_parts.%I', part.name);
+        ELSIF total > most AND part.day = today THEN
+            EXECUTE format('TRUNCATE TABLE sluice_parts.%I', part.name);
+        ELSE
+            CONTINUE;
+        END IF;
+        total := total - part.size;
+        gone := gone + 1;
+    END LOOP;
+    RETURN gone;
+END
+$$
+"""
+
+
+def functions(schema: str) -> list[str]:
+    """Return the statements that make the functions, which nobody may run until they get the right."""
+    made = [one.format(schema=schema, lock=PARTITIONS_LOCK, days=DOOR_DAYS) for one in (_COUNT, _TRIM)]
+    return [*made, *(f"REVOKE ALL ON FUNCTION {name} FROM PUBLIC" for name in (COUNT, TRIM))]

@@ -1,0 +1,54 @@
+"""Which calls have debug lines: decided once for each, when it begins. By the configuration, by an admin's switch for a key, or by a header
+of an admin's own request.
+"""
+
+import random
+import time
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from protocol.config import Key
+from protocol.debug import HEADER, REFUSED, Debug, mask_of, read_header
+
+MOST_SWITCHES = 10
+LONGEST_S = 3600
+
+
+class Switch(NamedTuple):
+    """Debug logs that an admin switched on for one key, until when (Unix seconds)."""
+
+    key: str
+    mask: int
+    until: float
+
+
+class Switches:
+    """What is on. `is_on` says whether any call at all may have lines without its header."""
+
+    def __init__(self, settings: Debug) -> None:
+        self._settings, self._switched = settings, dict[str, list[Switch]]()
+        self._mask = mask_of(settings.loggers, settings.content)
+        self._keys = frozenset(settings.keys)
+        self.is_on = bool(self._mask)
+
+    def set(self, switches: Iterable[Switch]) -> None:
+        """Take the switches there are now."""
+        found: dict[str, list[Switch]] = {}
+        for one in sorted(switches, key=lambda one: -one.until)[:MOST_SWITCHES]:
+            found.setdefault(one.key, []).append(one)
+        self._switched = found
+        self.is_on = bool(self._mask or found)
+
+    def mask(self, key: Key, named: Mapping[bytes, bytes]) -> int:
+        """Return the mask for a call of this key with these headers. Raises InvalidRequest for a header that names no debug log."""
+        mask = self._mask
+        settings = self._settings
+        if mask and ((self._keys and key.name not in self._keys) or (settings.sample < 1 and random.random() >= settings.sample)):
+            mask = 0
+        now = time.time()
+        for switch in self._switched.get(key.name, ()):
+            if now < switch.until:
+                mask |= switch.mask
+        if (asked := named.get(HEADER)) is not None:
+            mask |= mask_of(read_header(asked), settings.content) if "admin" in key.roles else REFUSED
+        return mask

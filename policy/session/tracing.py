@@ -1,0 +1,62 @@
+"""The series of a call that has debug lines: the same, but each hook is told of, with what it was given, what it said and how long it took.
+
+What a policy is told, and what becomes of what it says, is as without: the copy that a call has of each policy becomes one of a class whose
+hooks call the policy's own. Must not know: the clock, where lines go.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from policy.base import HOOKS, Context, Policy
+from policy.session.chain import Chain, policy_name
+from policy.session.effects import Tracer
+
+_TRACER = "_sluice_tracer"
+_TOLD = sorted(HOOKS - {"for_call"})
+
+
+class TracedChain(Chain):
+    """A series whose hooks are told of."""
+
+    def __init__(self, tracer: Tracer, policies: Sequence[Policy], context: Context, **options: Any) -> None:
+        self._tracer = tracer
+        super().__init__(policies, context, **options)
+
+    def _for_call(self, policy: Policy, context: Context) -> Policy:
+        mine = super()._for_call(policy, context)
+        try:
+            traced = _traced(type(mine))
+            vars(mine)[_TRACER] = self._tracer
+            mine.__class__ = traced
+        except Exception as error:  # noqa: BLE001 - foreign code: a class that cannot be derived from goes untold
+            self._tracer.hook(policy_name(policy), "", (), error, 0)
+        return mine
+
+
+_kinds: dict[type[Policy], type[Policy]] = {}
+"""The classes that are told of, by those of the policies: all policies of a process stay loaded."""
+
+
+def _traced(kind: type[Policy]) -> type[Policy]:
+    if kind not in _kinds:
+        hooks = {name: _told(name, getattr(kind, name)) for name in _TOLD if getattr(kind, name) is not getattr(Policy, name)}
+        # where its module is says whether it is one of ours, and its name is what it is called by
+        same = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
+        derive: Any = type(kind)
+        _kinds[kind] = derive(kind.__name__, (kind,), same | hooks)
+    return _kinds[kind]
+
+
+def _told(name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+    def told(self: Policy, *given: Any) -> Any:
+        tracer: Tracer = vars(self)[_TRACER]
+        began = tracer.clock_ns()
+        try:
+            said = hook(self, *given)
+        except BaseException as error:
+            tracer.hook(policy_name(self), name, given, error, tracer.clock_ns() - began)
+            raise
+        tracer.hook(policy_name(self), name, given, said, tracer.clock_ns() - began)
+        return said
+
+    return told

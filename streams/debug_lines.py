@@ -1,0 +1,190 @@
+"""Debug lines of one process on their way: collected for 50 ms, then one entry of the shard's debug stream. They may be lost, and never
+wait: nobody looks at an answer, and the stream keeps its newest 5,000 entries or so.
+
+Bounded: 2,000 lines a second, 20,000 a call, entries of 256 KiB; a Redis past its memory share gets none. What is not sent is counted.
+Lines may be added by a thread beside the loop.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import threading
+import time
+from collections import OrderedDict
+
+import msgspec
+
+from protocol.debug import LINES_PER_CALL, LINES_PER_S, Batch, DoorCount, Line, most_of, shown
+from protocol.errors import StreamConnectionLost
+from streams import fitness, layout
+from streams.connection import NOT_AN_ANSWER, Connection, RedisError
+
+EVERY_S = 0.05
+ENTRIES = 5_000
+ENTRY_BYTES = 256 * 1024
+_LOOK_S = 1.0
+_MOST_CALLS = 5_000
+"""Calls whose numbers are remembered, as a call may come back to a worker that gave it away."""
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Batch)
+
+
+def unpack_batch(blob: bytes) -> Batch:
+    """Raises msgspec.MsgspecError, ValueError, RecursionError."""
+    return _decoder.decode(blob)
+
+
+class CallLines:
+    """Writes the lines of one call in this process. `mask` is START's; `before` stands before each detail."""
+
+    __slots__ = ("_add", "before", "call_id", "mask", "most", "n", "shard")
+
+    def __init__(self, lines: "DebugLines", call_id: str, mask: int) -> None:
+        self._add = lines.add
+        self.call_id, self.mask, self.most, self.n = call_id, mask, most_of(mask), 0
+        self.before = b""
+        self.shard = layout.shard_of(call_id)
+
+    def write(
+        self, kind: str, event: str, detail: bytes = b"", *, seq: int = -1, number: int = -1, block: int = -1, policy: str = "",
+        hook: str = "", duration_us: int = -1, size: int = -1,
+    ) -> None:  # fmt: skip
+        """Write one line; past the bound of a call one that says so, and then none."""
+        self.n += 1
+        if self.n > LINES_PER_CALL:
+            if self.n > LINES_PER_CALL + 1:
+                return
+            event, detail = "bound", b"%d lines of this process: no more" % LINES_PER_CALL
+        self._add(
+            self.shard,
+            Line(
+                self.call_id,
+                self.n,
+                time.time_ns() // 1000,
+                kind,
+                event,
+                seq,
+                number,
+                block,
+                policy,
+                hook,
+                duration_us,
+                size,
+                self.before + detail,
+            ),
+        )
+
+    def cut(self, content: bytes) -> bytes:
+        """Return content as a line of this call may show it."""
+        return shown(content, self.most)
+
+
+class DebugLines:
+    """All debug lines of one process. `process` is its role and name, to which is added what tells it from one of that name before."""
+
+    def __init__(self, redis: Connection, process: str, *, memory_share: float) -> None:
+        self.process, self.lost = f"{process} {secrets.token_hex(2)}", 0
+        self._redis, self._memory_share = redis, memory_share
+        self._waiting: dict[int, list[Line]] = {}
+        self._sent: dict[int, int] = {}
+        self._calls: OrderedDict[str, CallLines] = OrderedDict()
+        self._second, self._in_second = 0, 0
+        self._is_due = self._is_full = self._is_looking = False
+        self._looked = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    def of(self, call_id: str, mask: int) -> CallLines:
+        """Return the writer of a call's lines; the one it had, where it comes back."""
+        found = self._calls.get(call_id)
+        if found is None:
+            if self._loop is None:
+                self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+            found = self._calls[call_id] = CallLines(self, call_id, mask)
+            if len(self._calls) > _MOST_CALLS:
+                self._calls.popitem(last=False)
+        return found
+
+    def add(self, shard: int, line: Line) -> None:
+        """Send a line soon."""
+        second = line.at // 1_000_000
+        if second != self._second:
+            self._second, self._in_second = second, 0
+        self._in_second += 1
+        if self._in_second > LINES_PER_S or self._is_full:
+            self.lost += 1
+            return
+        if (waiting := self._waiting.get(shard)) is None:
+            waiting = self._waiting.setdefault(shard, [])
+        waiting.append(line)
+        if not self._is_due:
+            self._is_due = True
+            assert self._loop is not None
+            if threading.get_ident() == self._thread:
+                self._loop.call_later(EVERY_S, self.flush)
+            else:
+                self._loop.call_soon_threadsafe(self._loop.call_later, EVERY_S, self.flush)
+
+    async def send_door(self, counts: list[DoorCount]) -> bool:
+        """Send sums of what this gateway refused; False where Redis did not take them."""
+        batch = Batch(self.process, self.lost, self._sent.get(0, 0), [], counts, time.time_ns() // 1_000_000)
+        add = "XADD", layout.debug_key(0), "MAXLEN", "~", ENTRIES, "*", layout.BLOB, _encode(batch)
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            await self._redis.call(*add)
+            return True
+        return False
+
+    def flush(self) -> None:
+        """Send what waits."""
+        self._is_due = False
+        waiting, self._waiting = self._waiting, {}
+        for shard, lines in waiting.items():
+            first = size = 0
+            for place, line in enumerate(lines):
+                size += 120 + len(line.detail)
+                if size > ENTRY_BYTES:
+                    self._send_lines(shard, lines[first : place + 1])
+                    first, size = place + 1, 0
+            if lines[first:]:
+                self._send_lines(shard, lines[first:])
+        now = time.monotonic()
+        if waiting and now - self._looked > _LOOK_S and not self._is_looking:
+            self._looked, self._is_looking = now, True
+            asyncio.get_running_loop().create_task(self._look(), name="memory for debug lines").add_done_callback(_ended)
+
+    def _send_lines(self, shard: int, lines: list[Line]) -> None:
+        sent = self._sent.get(shard, 0)
+        self._sent[shard] = sent + len(lines)
+        self._send(shard, Batch(self.process, self.lost, sent, lines))
+
+    def _send(self, shard: int, batch: Batch) -> None:
+        try:
+            packed = _encode(batch)
+        except ValueError:
+            # text that is none: no line is worth a failure
+            self.lost += len(batch.lines)
+            return
+        self._redis.send_quiet("XADD", layout.debug_key(shard), "MAXLEN", "~", ENTRIES, "*", layout.BLOB, packed)
+
+    async def _look(self) -> None:
+        """Is Redis so full that nothing may be written? Asked once a second, while lines are written or were not."""
+        try:
+            info = (await self._redis.call("INFO", "memory")).decode()
+            named = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
+            self._is_full = fitness.memory_share(named) > self._memory_share
+        except (StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
+            pass
+        finally:
+            self._is_looking = False
+        if self._is_full:
+            asyncio.get_running_loop().call_later(_LOOK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        if self._is_full and not self._is_looking:
+            self._is_looking = True
+            asyncio.get_running_loop().create_task(self._look(), name="memory for debug lines").add_done_callback(_ended)
+
+
+def _ended(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,148 @@
+"""Brings debug lines to PostgreSQL, behind the record: while records wait, nothing is read here, and the stream lets go of its oldest.
+
+One audit writer does it, all others wait for its place. It connects to PostgreSQL when there is something, and goes after a minute without.
+Whatever fails is lost, and counted where it can be: no call and no record waits for a line.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from db.write.debug_logs import DebugLogWriter
+from protocol.debug import Batch, Line
+from protocol.errors import AuditUnavailable, StreamConnectionLost
+from streams import layout
+from streams.connection import NOT_AN_ANSWER, Connection, RedisError
+from streams.debug_lines import unpack_batch
+
+log = logging.getLogger(__name__)
+IDLE_S, BUSY_S, REFUSED_S = 1.0, 0.1, 5.0
+BUSY_FOR = 100
+"""Looks without anything new after which it looks once a second."""
+LET_GO = 700
+"""Such looks after which the connection is closed."""
+READ = 20
+BEHIND = 1_000
+"""Entries of the record that wait; while there are more, debug lines do."""
+TRIM_EVERY = 600
+MOST_PROCESSES = 1_000
+
+
+class DebugDrain:
+    """Drains the debug streams of all shards."""
+
+    def __init__(self, redis: Connection, database_url: str, *, name: str, shards: int) -> None:
+        self._redis, self._name, self._shards = redis, name, range(shards)
+        self._writer = DebugLogWriter(database_url)
+        self._seen: dict[tuple[int, str], tuple[int, int]] = {}
+        """Of a process and shard: how many lines it sent until now, and how many it lost itself."""
+        self._idle, self._looks, self._is_failing = BUSY_FOR, 0, False
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(await self._look())
+        finally:
+            await self._writer.close()
+
+    async def _look(self) -> float:
+        """Take what is there; returns when to look again."""
+        try:
+            found = await self._take_all()
+            self._is_failing = False
+        except (AuditUnavailable, StreamConnectionLost, RedisError, *NOT_AN_ANSWER) as error:
+            if not self._is_failing:
+                log.warning("debug lines are not stored", extra={"error": str(error)[:120]})
+            self._is_failing = True
+            return REFUSED_S
+        if found is None:
+            return REFUSED_S
+        self._idle = 0 if found else self._idle + 1
+        if self._idle > LET_GO and self._writer.is_connected:
+            await self._writer.close()
+        self._looks += 1
+        if self._looks % TRIM_EVERY == 0 and self._writer.is_connected:
+            with contextlib.suppress(AuditUnavailable):
+                await self._writer.trim()
+        return BUSY_S if self._idle < BUSY_FOR else IDLE_S
+
+    async def _take_all(self) -> int | None:
+        """Returns how many entries were taken; None where another writer does it, or records wait."""
+        taken = 0
+        for shard in self._shards:
+            key = layout.debug_key(shard)
+            waiting, behind = await asyncio.gather(self._redis.call("XLEN", key), self._redis.call("XLEN", layout.audit_key(shard)))
+            if not waiting:
+                continue
+            if behind > BEHIND or not await self._open():
+                return None
+            while entries := await self._read(key):
+                await self._store(shard, [batch for one in entries if (batch := _batch(one[1])) is not None])
+                self._redis.send_quiet("XTRIM", key, "MINID", _after(entries[-1][0]))
+                taken += len(entries)
+                if len(entries) < READ:
+                    break
+        return taken
+
+    async def _open(self) -> bool:
+        was = self._writer.is_connected
+        if not await self._writer.open():
+            return False
+        if not was:
+            # another may have drained meanwhile: what it took is not lost
+            self._seen.clear()
+            with contextlib.suppress(AuditUnavailable):
+                await self._writer.trim()
+        return True
+
+    async def _read(self, key: str) -> list[Any]:
+        read = "GROUP", layout.DEBUG_GROUP, self._name, "COUNT", READ, "NOACK", "STREAMS", key, ">"
+        try:
+            found = await self._redis.call("XREADGROUP", *read)
+        except RedisError as error:
+            if "NOGROUP" not in str(error):
+                raise
+            with contextlib.suppress(RedisError):
+                await self._redis.call("XGROUP", "CREATE", key, layout.DEBUG_GROUP, "0")
+            found = await self._redis.call("XREADGROUP", *read)
+        return list(found[0][1]) if found else []
+
+    async def _store(self, shard: int, batches: Sequence[Batch]) -> None:
+        if lost := sum(self._lost_before(shard, batch) for batch in batches):
+            self._redis.send_quiet("INCRBY", layout.debug_lost_key(), lost)
+        await self._writer.store([(batch.process, line) for batch in batches for line in batch.lines if _is_sound(line)])
+        for batch in batches:
+            if batch.door:
+                await self._writer.count_door(batch.process, batch.at, batch.door)
+
+    def _lost_before(self, shard: int, batch: Batch) -> int:
+        """How many lines of this process did not come since its last entry."""
+        sent, lost = self._seen.pop((shard, batch.process), (batch.sent, batch.lost if batch.sent else 0))
+        self._seen[shard, batch.process] = batch.sent + len(batch.lines), batch.lost
+        if len(self._seen) > MOST_PROCESSES:
+            del self._seen[next(iter(self._seen))]
+        return max(0, batch.sent - sent) + (max(0, batch.lost - lost) if shard == 0 else 0)
+
+
+def _batch(fields: Sequence[bytes]) -> Batch | None:
+    """What an entry holds; None for what nobody of ours wrote."""
+    try:
+        return unpack_batch(fields[1])
+    except (msgspec.MsgspecError, ValueError, RecursionError, IndexError):
+        log.error("undecodable debug entry")
+        return None
+
+
+def _is_sound(line: Line) -> bool:
+    return layout.is_call_id(line.call_id)
+
+
+def _after(entry: bytes) -> str:
+    """The least id behind this one."""
+    ms, _, number = entry.decode().partition("-")
+    return f"{ms}-{int(number) + 1}"

@@ -1,0 +1,202 @@
+"""A call that has debug lines: the same as any other, and what it is given, decides and releases is written down.
+
+Calls without lines are of the class that this derives from, and pay nothing.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from policy.base import Block, OtherBlock, Replace, TextBlock, ToolCall
+from protocol.debug import ENDPOINT, TRANSPORT
+from protocol.errors import PipelineError
+from protocol.records import Record
+from streams.debug_lines import CallLines
+from streams.layout import Entry, Reply
+from workers.policy.call import OwnedCall
+from workers.policy.rendered import Release
+
+_json = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+class CallTracer:
+    """Writes a line for each hook. What it was given and what it said share the room that a line has."""
+
+    def __init__(self, lines: CallLines) -> None:
+        self._lines, self._most = lines, lines.most // 2
+        self._held: dict[tuple[str, int], int] = {}
+        """Characters that a policy was given of a block and has not passed on."""
+        self.clock_ns = time.perf_counter_ns
+
+    def hook(self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int) -> None:
+        """Write it down."""
+        block, event, words = -1, "called", ""
+        first = given[0] if given else None
+        if isinstance(first, str):
+            text: TextBlock = given[1]
+            block = text.index
+            words = f"in {len(first)}"
+            if isinstance(said, str):
+                self._held[policy, block] = held = self._held.get((policy, block), 0) + len(first) - len(said)
+                words += f", out {len(said)}, held {held}"
+        elif isinstance(first, TextBlock | OtherBlock):
+            block = first.index
+            if isinstance(said, str):
+                words = f"out {len(said)}, held before {self._held.pop((policy, block), 0)}"
+        elif isinstance(first, ToolCall):
+            block, words = first.block, first.name
+        if isinstance(said, BaseException):
+            # its text may quote the request
+            event, words = "raised", f"{type(said).__name__} {words}"
+        elif isinstance(said, Block | Replace):
+            words = f"{type(said).__name__.lower()} {said.reason} {words}"
+        elif said is not None and not isinstance(said, str):
+            words = f"{type(said).__name__.lower()} {words}"
+        detail = words.strip().encode(errors="replace")
+        if self._most:
+            detail += b"\nin: " + _shown(first, self._most)
+            if not isinstance(said, BaseException):
+                detail += b"\nout: " + _shown(said, self._most)
+        self._lines.write("policy", event, detail, block=block, policy=policy, hook=hook, duration_us=took_ns // 1000)
+
+
+def _shown(value: object, most: int) -> bytes:
+    if isinstance(value, str):
+        # no more of it is encoded than can be shown
+        cut = value[:most].encode(errors="replace")
+        return cut if len(value) <= most and len(cut) <= most else b"%b... (%d characters)" % (cut[:most], len(value))
+    if isinstance(value, ToolCall):
+        return _shown(value.arguments, most)
+    if value is None:
+        return b"-"
+    try:
+        packed = _json(value)
+    except Exception as error:  # noqa: BLE001 - of somebody's own policy: whatever it returned is shown or not
+        return type(error).__name__.encode()
+    return packed if len(packed) <= most else b"%b... (%d bytes)" % (packed[:most], len(packed))
+
+
+class TracedCall(OwnedCall):
+    """A claimed call whose steps are written down."""
+
+    def __init__(self, lines: CallLines, *given: Any, **options: Any) -> None:
+        self._lines, self._is_replayed = lines, False
+        self._transport, self._endpoint = bool(lines.mask & TRANSPORT), bool(lines.mask & ENDPOINT)
+        super().__init__(*given, **options)
+        if self._endpoint:
+            self._lines.write("endpoint", "claim", f"token {self.token[:8]}, policy {self.policy_header}".encode(), number=self.released)
+
+    @property
+    def replaying(self) -> bool:
+        """Is it replayed after a takeover? Its lines say so."""
+        return self._is_replayed
+
+    @replaying.setter
+    def replaying(self, value: bool) -> None:
+        self._is_replayed = value
+        self._lines.before = b"replayed; " if value else b""
+
+    # --- in ---
+
+    def begin(self, body: bytes | None) -> None:
+        """As without lines."""
+        began = time.perf_counter_ns()
+        super().begin(body)
+        if self._endpoint:
+            request, size = self.session.request, len(body or b"")
+            asked = f"{request.model}, {'stream' if request.stream else 'whole'}" if request is not None else "not read"
+            self._lines.write("endpoint", "request", f"{asked}, {self.session.state}".encode(), size=size, duration_us=_since(began))
+
+    def refuse(self, error: PipelineError) -> None:
+        """As without lines."""
+        if self._endpoint:
+            self._lines.write("endpoint", "refused", error.error_code.encode())
+        super().refuse(error)
+
+    def feed_entry(self, entry: Entry) -> bool:
+        """As without lines."""
+        expected, began = self.expected, time.perf_counter_ns()
+        taken = super().feed_entry(entry)
+        took, size = _since(began), sum(map(len, entry.chunks))
+        if self._transport:
+            how = "again" if entry.seq < expected else "in order" if taken else f"gap, expected {expected}"
+            self._lines.write("transport", "read", f"{entry.kind} {how}".encode(), seq=entry.seq, number=entry.next_seq, size=size)
+        if self._endpoint and taken and entry.seq >= expected:
+            waiting = f"{len(self._outputs)} outputs wait, {self._held_bytes} bytes held, {entry.text or 'no note'}".encode()
+            if self._lines.most:
+                waiting += b"\n" + self._lines.cut(b"".join(entry.chunks) if len(entry.chunks) != 1 else entry.chunks[0])
+            self._lines.write("endpoint", entry.kind, waiting, seq=entry.seq, number=entry.next_seq, size=size, duration_us=took)
+        return taken
+
+    def feed_fact(self, field: str, value: bytes, at: int) -> None:
+        """As without lines."""
+        if self._endpoint:
+            self._lines.write("endpoint", "fact", field.encode(), size=len(value))
+        super().feed_fact(field, value, at)
+
+    def collect(self) -> None:
+        """As without lines."""
+        asks, waits = len(self.new_asks), len(self.new_waits)
+        super().collect()
+        if self._endpoint:
+            for ask in self.new_asks[asks:]:
+                self._lines.write("endpoint", "ask", f"step {ask.step}, {ask.question.model}".encode(), block=ask.block)
+            for block in self.new_waits[waits:]:
+                self._lines.write("endpoint", "commit", b"waits for its record", block=block)
+
+    # --- out ---
+
+    def _reply(self, number: int, following: int) -> tuple[Reply | None, bytes]:
+        reply, payload = super()._reply(number, following)
+        if self._endpoint and reply is not None:
+            parts = [f"outputs {number} to {following - 1}" if following > number else "no outputs"]
+            parts += ["keepalive"] if reply.keepalive else []
+            parts += [f"dispatch to {reply.dispatch.upstream}"] if reply.dispatch is not None else []
+            parts += [f"status {reply.status}"] if reply.status else []
+            parts += [f"end {reply.end}"] if reply.end else []
+            detail = ", ".join(parts).encode()
+            if self._lines.most and payload:
+                detail += b"\n" + self._lines.cut(payload)
+            self._lines.write("endpoint", "release", detail, seq=self.expected - 1, number=following, size=len(payload))
+        return reply, payload
+
+    def _build_release(self, now_ms: int) -> Release:
+        release = super()._build_release(now_ms)
+        if self._transport:
+            detail = b"reply %d bytes, records %d bytes" % (len(release.reply), len(release.audit))
+            self._lines.write("transport", "release", detail, seq=release.seq, number=release.next, size=len(release.reply))
+        return release
+
+    def answered(self) -> None:
+        """As without lines."""
+        super().answered()
+        if self._transport:
+            self._lines.write("transport", "answered", seq=self.recorded, number=self.released)
+
+    def refused(self, outcome: bytes) -> None:
+        """Redis refused a release or a renewal for good."""
+        if self._endpoint:
+            self._lines.write("endpoint", "lost", outcome, number=self.released)
+
+    # --- what is noted, the end ---
+
+    def note(self, kind: str, number: int, detail: str, now_ms: int) -> None:
+        """As without lines."""
+        super().note(kind, number, detail, now_ms)
+        if self._endpoint:
+            self._lines.write("endpoint", "event", f"{kind}: {detail}".encode(errors="replace"))
+
+    def end_records(self, reason: str, relayed: int, now_ms: int) -> list[Record]:
+        """As without lines."""
+        records: Sequence[Record] = super().end_records(reason, relayed, now_ms)
+        if self._endpoint:
+            came = self.expected - 1 - self._chunkless
+            totals = f"{reason}: {came} chunks in, {self.released} outputs released, {relayed} relayed, {len(records)} records with the end"
+            self._lines.write("endpoint", "end", totals.encode(), seq=self.expected - 1, number=self.released)
+        return [*records]
+
+
+def _since(began: int) -> int:
+    return (time.perf_counter_ns() - began) // 1000
