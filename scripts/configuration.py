@@ -38,6 +38,7 @@ from protocol.config import (
     Unmodelled,
     Upstream,
 )
+from protocol.debug import Debug
 from protocol.dialects import DIALECTS
 from scripts.pages import DOCS, table, write_or_check
 
@@ -72,7 +73,7 @@ _WORDS: dict[Any, str] = {
 }  # fmt: skip
 _SECTIONS: dict[type[BaseModel], str] = {
     Upstream: "upstreams.NAME", ModelRoute: "models[]", Price: "models[]: price", PolicyStep: "policies.NAME", Limits: "limits",
-    Key: "keys[]", Pages: "pages",
+    Key: "keys[]", Pages: "pages", Debug: "debug",
     tool_rules.Options: "tool_rules", tool_rules.Rule: "tool_rules: allow[]", tool_rules.DenyRule: "tool_rules: deny[]",
     tool_rules.Sql: "tool_rules: sql", effect_rules.Does: "tool_rules: does", effect_rules.Shell: "tool_rules: shell",
     effect_rules.Paths: "tool_rules: paths", effect_rules.Network: "tool_rules: network", effect_rules.Secrets: "tool_rules: secrets",

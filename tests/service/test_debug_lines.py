@@ -1,0 +1,164 @@
+"""Debug lines on their way: from a process over Redis into the table, what is lost on it, and who may write there."""
+
+import asyncio
+import time
+from uuid import UUID
+
+import pytest
+
+from db.migrations.debugging import DOOR_DAYS
+from db.seals.redact import redact
+from db.write.debug_logs import DebugLogWriter
+from gateway.door import Door
+from protocol.debug import ANY, LINES_PER_CALL, LINES_PER_S, PREVIEW, DoorCount, Line
+from protocol.errors import Forbidden, Unauthenticated
+from streams import debug_lines, layout
+from streams.connection import Connection
+from streams.debug_lines import DebugLines
+from tests.support.checks.record import rows
+from tests.support.waiting import wait_until
+from workers.audit import debugging
+from workers.audit.debugging import DebugDrain
+
+SAID = "SELECT n, type, event, seq, policy, bytes, detail FROM debug_logs ORDER BY process, n"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debugging, "IDLE_S", 0.01)
+    monkeypatch.setattr(debugging, "REFUSED_S", 0.05)
+
+
+async def drained(redis: Connection, url: str, done: str, expected: int) -> None:
+    """Drain until a count has this value."""
+    task = asyncio.create_task(DebugDrain(redis, url, name="w", shards=1).run())
+    await wait_until(lambda: rows(url, done) == [(expected,)])
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_lines_of_a_process_come_to_the_table_and_missing_ones_are_counted(redis: Connection, url: str) -> None:
+    lines, call = DebugLines(redis, "policy p", memory_share=0.7), layout.new_call_id()
+    own = lines.of(call, ANY | PREVIEW)
+    own.write("endpoint", "claim", b"first")
+    own.write("policy", "called", own.cut(b"x" * 2000), seq=5, policy="rules", size=7)
+    lines.flush()
+    await drained(redis, url, "SELECT count(*) FROM debug_logs", 2)
+    first, second = rows(url, SAID)
+    assert first == (1, "endpoint", "claim", None, None, None, b"first")
+    assert second[:6] == (2, "policy", "called", 5, "rules", 7) and second[6] == b"x" * 1024 + b"... (2000 bytes)"
+    # while one drains, an entry is cut away
+    task = asyncio.create_task(DebugDrain(redis, url, name="w", shards=1).run())
+    own.write("endpoint", "chunks")
+    lines.flush()
+    await wait_until(lambda: rows(url, "SELECT count(*) FROM debug_logs") == [(3,)])
+    lines._sent[0] += 17
+    own.n += 17
+    own.write("endpoint", "end")
+    lines.flush()
+    await wait_until(lambda: rows(url, "SELECT max(n) FROM debug_logs") == [(21,)])
+    assert await redis.call("GET", layout.debug_lost_key()) == b"17"
+    assert await redis.call("XLEN", layout.debug_key(0)) == 0
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_process_sends_no_more_than_its_bounds_and_says_so(redis: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = DebugLines(redis, "policy p", memory_share=0.7)
+    own = lines.of(layout.new_call_id(), ANY)
+    monkeypatch.setattr(debug_lines, "LINES_PER_S", LINES_PER_CALL * 2)
+    own.n = LINES_PER_CALL - 1
+    for _ in range(5):
+        own.write("endpoint", "chunks")
+    assert [line.event for line in lines._waiting[own.shard]] == ["chunks", "bound"]
+    monkeypatch.setattr(debug_lines, "LINES_PER_S", LINES_PER_S)
+    lines.add(0, Line(own.call_id, 1, 5_000_000, "endpoint", "x"))
+    for n in range(LINES_PER_S + 9):
+        lines.add(0, Line(own.call_id, n, 6_000_000, "endpoint", "x"))
+    assert lines.lost == 9
+
+
+async def test_while_records_wait_no_line_is_read(redis: Connection, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debugging, "BEHIND", 0)
+    await redis.call("XADD", layout.audit_key(0), "*", "b", "x")
+    lines = DebugLines(redis, "policy p", memory_share=0.7)
+    lines.of(layout.new_call_id(), ANY).write("endpoint", "claim")
+    lines.flush()
+    drain = DebugDrain(redis, url, name="w", shards=1)
+    assert await drain._look() == debugging.REFUSED_S and await redis.call("XLEN", layout.debug_key(0)) == 1
+    await redis.call("DEL", layout.audit_key(0))
+    assert await drain._look() == debugging.BUSY_S and await redis.call("XLEN", layout.debug_key(0)) == 0
+    await drain._writer.close()
+
+
+async def test_only_one_writer_stores_lines_and_what_nobody_of_ours_wrote_is_left_out(redis: Connection, url: str) -> None:
+    one, other = DebugLogWriter(url), DebugLogWriter(url)
+    assert await one.open() and not await other.open()
+    await one.close()
+    assert await other.open()
+    await other.close()
+    await redis.call("XADD", layout.debug_key(0), "*", "b", b"\xc1")
+    lines = DebugLines(redis, "policy p", memory_share=0.7)
+    lines.of(layout.new_call_id(), ANY).write("endpoint", "nul \0", policy="\ud800".encode("utf-16", "surrogatepass").decode("latin-1"))
+    lines.flush()
+    await drained(redis, url, "SELECT count(*) FROM debug_logs", 1)
+
+
+async def test_a_full_redis_gets_no_lines(redis: Connection) -> None:
+    await redis.call("CONFIG", "SET", "maxmemory", "1gb")
+    lines = DebugLines(redis, "policy p", memory_share=0.0)
+    own = lines.of(layout.new_call_id(), ANY)
+    own.write("endpoint", "one")
+    lines.flush()
+    await wait_until(lambda: lines._is_full)
+    own.write("endpoint", "two")
+    assert lines.lost == 1
+    lines._memory_share = 1.0
+    await wait_until(lambda: not lines._is_full)
+    await redis.call("CONFIG", "SET", "maxmemory", "0")
+
+
+async def test_what_a_gateway_refuses_is_counted_by_key_and_code_and_only_grows(redis: Connection, url: str) -> None:
+    lines, door = DebugLines(redis, "gateway g", memory_share=0.7), Door()
+    for _ in range(3):
+        door.refused("", Unauthenticated("no"))
+    door.refused("dev", Forbidden("no", code="wrong_role"))
+    await door._send_changed(lines)
+    await door._send_changed(lines)
+    assert await redis.call("XLEN", layout.debug_key(0)) == 1, "nothing changed in between"
+    await drained(redis, url, "SELECT count(*) FROM door_counts", 2)
+    door.refused("", Unauthenticated("no"))
+    await door._send_changed(lines)
+    await drained(redis, url, "SELECT sum(n)::int FROM door_counts", 5)
+    writer = DebugLogWriter(url)
+    await writer.open()
+    await writer.count_door("late", int(time.time() * 1000), [DoorCount("dev", "403 wrong_role", 4)])
+    await writer.count_door("late", int(time.time() * 1000), [DoorCount("dev", "403 wrong_role", 2)])
+    assert rows(url, "SELECT n FROM door_counts WHERE gateway = 'late'") == [(4,)]
+    rows(url, f"UPDATE door_counts SET minute = minute - interval '{DOOR_DAYS + 1} days' WHERE gateway = 'late' RETURNING 1")
+    await writer.count_door("late", int(time.time() * 1000), [DoorCount("", "0 other", 1)])
+    assert rows(url, "SELECT key, n FROM door_counts WHERE gateway = 'late'") == [("", 1)]
+    await writer.close()
+    others = Door()
+    others._sums.update({(f"k{n}", "401 x"): 1 for n in range(1_000)})
+    others.refused("more", Unauthenticated("no"))
+    assert ("", "0 other") in others._sums and len(others._sums) == 1_001
+
+
+async def test_lines_go_with_their_call_with_time_and_with_what_they_take(url: str, call: str) -> None:
+    writer = DebugLogWriter(url)
+    await writer.open()
+    await writer.store([("policy p", Line(call, 1, time.time_ns() // 1000, "endpoint", "claim"))])
+    await writer.store([("policy p", Line(call, 1, time.time_ns() // 1000, "endpoint", "again"))])
+    assert rows(url, "SELECT event FROM debug_logs") == [("claim",)]
+    await asyncio.to_thread(redact, url, UUID(call), "secret")
+    assert rows(url, "SELECT count(*) FROM debug_logs") == [(0,)]
+    new = layout.new_call_id()
+    rows(url, "SELECT sluice_ensure_partitions(current_date - 9, 12, 'debug_logs')")
+    await writer.store([("policy p", Line(new, 1, time.time_ns() // 1000, "endpoint", "claim", detail=b"x" * 1000))])
+    days = "SELECT count(*)::int FROM pg_inherits WHERE inhparent = 'debug_logs'::regclass"
+    before = rows(url, days)[0][0]
+    assert await writer.trim() == 6 and rows(url, days)[0][0] == before - 6
+    assert rows(url, "SELECT count(*) FROM debug_logs") == [(1,)]
+    assert await writer.trim(3, 0) == 4 and rows(url, "SELECT count(*) FROM debug_logs") == [(0,)]
+    await writer.close()
