@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 from uuid import UUID
 
 import msgspec
@@ -19,11 +19,13 @@ import msgspec
 from db.text import words
 from protocol.bounds import MAX_FILTER_CHARS, MAX_PAGE
 from protocol.config_faults import did_you_mean
+from protocol.debug import BITS
 from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
 
+P = TypeVar("P", "Position", "LinePosition")
 ListName = Literal["calls", "tool-calls", "judge-blocks", "chunks", "reviews"]
-Asked = ListName | Literal["call", "counts", "export", "verify"]
+Asked = ListName | Literal["call", "counts", "export", "verify", "debug-logs", "door"]
 """What takes filters."""
 Order = Literal["asc", "desc"]
 LEAST_PREFIX = 8
@@ -75,22 +77,32 @@ class Filter(NamedTuple):
 _LISTS = "calls tool-calls judge-blocks"
 _ROWS = f"{_LISTS} counts export"
 FILTERS = (
-    Filter("call_id", f"{_LISTS} export verify reviews", f"One call: its id, or the first {LEAST_PREFIX} characters of it or more."),
-    Filter("session", _ROWS, "Session of the call."),
+    Filter(
+        "call_id", f"{_LISTS} export verify reviews debug-logs", f"One call: its id, or the first {LEAST_PREFIX} characters of it or more."
+    ),
+    Filter("session", f"{_ROWS} debug-logs", "Session of the call."),
     Filter("model", _ROWS, "Model asked for."),
-    Filter("key", f"{_ROWS} reviews", "Name of the API key."),
+    Filter("key", f"{_ROWS} reviews debug-logs door", "Name of the API key."),
     Filter("key_id", f"{_ROWS} reviews", "Id of the API key, or its beginning, as `sluice keys list` shows it."),
     Filter("name", _ROWS, "Name of the tool."),
     Filter("verdict", f"{_ROWS} chunks", "allow, block, replace, hold, withheld or discarded.", get_args(VerdictName)),
-    Filter("policy", f"{_ROWS} reviews", "Policy that decided, or of the call."),
+    Filter("policy", f"{_ROWS} reviews debug-logs", "Policy that decided, or of the call; of debug logs the one whose hook it is."),
+    Filter("type", "debug-logs", "transport, endpoint, policy or callback.", tuple(BITS)),
+    Filter("hook", "debug-logs", "Hook of a policy, for example on_text."),
+    Filter("event", "debug-logs", "What happened, for example chunks."),
     Filter("state", "calls export", "ACTIVE, ENDED or FAILED.", tuple(map(str, State))),
     Filter("state", "reviews", "waiting, reviewed or over_budget.", tuple(map(str, Queued))),
     Filter("why", "reviews", "sampled or suspicion.", ("sampled", "suspicion")),
-    Filter("since", f"{_ROWS} verify reviews", "Calls that began at this time or later: {forms}. Without a zone it is local time."),
-    Filter("until", f"{_ROWS} verify reviews", "Calls that began before this time, written as for --since."),
+    Filter(
+        "since",
+        f"{_ROWS} verify reviews debug-logs door",
+        "Calls that began at this time or later: {forms}. Without a zone it is local time.",
+    ),
+    Filter("until", f"{_ROWS} verify reviews debug-logs door", "Calls that began before this time, written as for --since."),
     Filter("q", f"{_LISTS} export", "Words in the tool's name, its arguments or the reason."),
-    Filter("limit", f"{_LISTS} chunks reviews", f"Items on a page, 1 to {MAX_LIMIT}.", default=str(DEFAULT_LIMIT)),
-    Filter("cursor", f"{_LISTS} chunks reviews", "Where the last page ended."),
+    Filter("q", "debug-logs", "Text in the line's detail, as it is written there."),
+    Filter("limit", f"{_LISTS} chunks reviews debug-logs", f"Items on a page, 1 to {MAX_LIMIT}.", default=str(DEFAULT_LIMIT)),
+    Filter("cursor", f"{_LISTS} chunks reviews debug-logs", "Where the last page ended."),
     Filter("order", f"{_LISTS} chunks reviews", "By time of the call: asc is the oldest first, or desc.", get_args(Order), "desc"),
 )
 """All filters, in the order in which a command shows them. What a filter compares is in `db.read.lists`."""
@@ -108,6 +120,16 @@ class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     order: Order
     call_id: UUID
     number: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class LinePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The last line of a page of debug logs: what its cursor holds. `at` is Unix microseconds."""
+
+    list: Literal["debug-logs"]
+    call_id: UUID
+    at: int
+    process: Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+    n: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +159,11 @@ class Filters:
     limit: int = DEFAULT_LIMIT
     order: Order = "desc"
     after: Position | None = None
+    type: str | None = None
+    hook: str | None = None
+    event: str | None = None
+    contains: str | None = None
+    after_line: LinePosition | None = None
 
 
 def parse_filters(given: Iterable[tuple[str, str]], *, of: Asked) -> Filters:
@@ -186,7 +213,7 @@ def ids_with(prefix: str) -> tuple[UUID, UUID]:
     return UUID(prefix.ljust(_DIGITS, "0")), UUID(prefix.ljust(_DIGITS, "f"))
 
 
-def encode_cursor(position: Position) -> str:
+def encode_cursor(position: Position | LinePosition) -> str:
     """Return the opaque text of a position."""
     return base64.urlsafe_b64encode(_pack(position)).rstrip(b"=").decode()
 
@@ -243,9 +270,13 @@ def _limit(value: str) -> int:
 
 def read_cursor(value: str) -> Position:
     """Return the position that a cursor holds. Raises InvalidRequest."""
+    return _position(value, Position)
+
+
+def _position(value: str, kind: type[P]) -> P:
     try:
         packed = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_", validate=True)
-        return msgspec.msgpack.decode(packed, type=Position)
+        return msgspec.msgpack.decode(packed, type=kind)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise InvalidRequest("not a cursor of this API", param="cursor") from None
 
@@ -263,6 +294,9 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 """The field of `Filters` that a filter becomes, and how it is read; all others are text as it came."""
 _READ_OF: dict[tuple[Asked, str], tuple[str, Callable[[str], Any]]] = {
+    ("debug-logs", "type"): ("type", lambda value: _one_of("type", tuple(BITS), value.lower())),
+    ("debug-logs", "q"): ("contains", str),
+    ("debug-logs", "cursor"): ("after_line", lambda value: _position(value, LinePosition)),
     ("reviews", "state"): ("queued", lambda value: Queued(_one_of("state", tuple(map(str, Queued)), value.lower()))),
 }
 """The same of those that mean something else in a list."""

@@ -405,9 +405,9 @@ class DoorCount(Base):
     __table_args__ = (Index("door_counts_minute_idx", "minute"),)
 
     gateway: Mapped[str] = mapped_column(primary_key=True)
-    minute: Mapped[datetime] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     code: Mapped[str] = mapped_column(primary_key=True)
+    minute: Mapped[datetime] = mapped_column(primary_key=True)
     n: Mapped[int] = mapped_column(BigInteger)
 
 

@@ -26,6 +26,7 @@ from db.read.lists import LISTS
 from db.read.queries import AuditReader
 from db.write.reviews import add_review
 from gateway import unknown_paths
+from gateway.audit_debug import debug_lines, door
 from gateway.keyring import refusal
 from gateway.reviews import auditor_of, read_review
 from protocol.config import Key
@@ -117,6 +118,8 @@ def _make_router() -> APIRouter:
     router.add_api_route("/reviews", _reviews, methods=["GET"])
     router.add_api_route("/reviews/{call_id}/{block}", _review, methods=["POST"])
     router.add_api_route("/counts", _counts, methods=["GET"])
+    router.add_api_route("/debug-logs", _debug_logs, methods=["GET"])
+    router.add_api_route("/door", _door, methods=["GET"])
     router.add_api_route("/export", _export, methods=["GET"])
     router.add_api_route("/verify", _verify, methods=["GET"])
     return router
@@ -161,6 +164,14 @@ async def _review(request: Request, call_id: CallId, block: str, caller: Caller,
 
 async def _counts(request: Request, reader: Reader) -> Response:
     return _json(await reader.counts(*parse_counts(request.query_params.multi_items())))
+
+
+async def _debug_logs(request: Request, reader: Reader) -> Response:
+    return _json(await debug_lines(reader, _filters(request, "debug-logs")))
+
+
+async def _door(request: Request, reader: Reader) -> Response:
+    return _json(await door(reader.engine, _filters(request, "door")))
 
 
 async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:

@@ -19,8 +19,8 @@ TABLES = (
     "CREATE TABLE sluice_parts.debug_logs_default PARTITION OF debug_logs DEFAULT",
     "CREATE INDEX debug_logs_type_idx ON debug_logs (type, call_id)",
     """CREATE TABLE door_counts (
-        gateway text NOT NULL, minute timestamptz NOT NULL, key text NOT NULL, code text NOT NULL, n bigint NOT NULL,
-        PRIMARY KEY (gateway, minute, key, code))""",
+        gateway text NOT NULL, key text NOT NULL, code text NOT NULL, minute timestamptz NOT NULL, n bigint NOT NULL,
+        PRIMARY KEY (gateway, key, code, minute))""",
     "CREATE INDEX door_counts_minute_idx ON door_counts (minute)",
 )
 # A gateway's sums only grow, so a line that comes twice, late or never costs nothing.

@@ -113,7 +113,7 @@ def test_a_call_with_lines_says_and_records_what_it_does_without() -> None:
     assert played(owned(series(), lines)) == played(owned(series()))
     assert [line.n for line in found] == list(range(1, len(found) + 1))
     hooks = [(line.policy, line.hook, line.block) for line in found if line.hook == "on_text"]
-    assert hooks[:3] == [("text_replace", "on_text", 0), ("Own", "on_text", 0), ("uppercase", "on_text", 0)]
+    assert set(hooks) == {("text_replace", "on_text", 0), ("Own", "on_text", 0), ("uppercase", "on_text", 0)}
     raised = next(line for line in found if line.event == "raised")
     assert (raised.policy, raised.hook) == ("Own", "on_tool_call") and b"RuntimeError" in raised.detail
     assert b"secret words" not in raised.detail and b"ls" in raised.detail

@@ -1,0 +1,149 @@
+"""The read side of debug logs: pages of lines, and all lines of one call in the order of time over processes, with what is missing.
+
+A page goes call by call, the newest first, and within a call from its last line back. Must not know: HTTP.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from db.filters import Filters, LinePosition, encode_cursor
+from db.read.items import JsonObject, payload
+from db.read.queries import reading
+from db.text import from_column, to_column
+from protocol.debug import BITS
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LINES = """
+SELECT l.call_id, l.process, l.n, l.at, l.type, l.event, l.seq, l.number, l.block, l.policy, l.hook, l.duration_us, l.bytes, l.detail,
+    c.key, c.session FROM debug_logs l LEFT JOIN calls c ON c.call_id = l.call_id
+"""
+_COMPARED = {
+    "call_id": "l.call_id = :call_id", "low": "l.call_id >= :low", "high": "l.call_id < :high", "type": "l.type = :type",
+    "event": "l.event = :event", "policy": "l.policy = :policy", "hook": "l.hook = :hook", "key": "c.key = :key",
+    "session": "c.session = :session", "contains": "position(CAST(:contains AS bytea) IN l.detail) > 0",
+}  # fmt: skip
+MOST_LINES = 50_000
+"""Of one call that are read at once; the answer says when there are more."""
+CHUNKS = {"gateway wrote": ("transport", ("append",)), "worker read": ("transport", ("read",)), "worker decided": ("endpoint", ())}
+"""Where chunks pass, in this order: the type and the events of the lines that say so; no events: all that have a seq."""
+OUTPUTS = {
+    "worker released": ("transport", ("release",)),
+    "gateway read": ("transport", ("reply",)),
+    "client was sent": ("callback", ("relayed",)),
+}
+"""Where a session's outputs pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLines:
+    """All lines of a call. `items` are lines and, where some are missing before one, an item with `lost`: how many.
+    That has no `n`, and the `process`, `call_id` and `at` of the line behind it."""
+
+    items: Sequence[JsonObject]
+    totals: Sequence[JsonObject]
+    """A row for each place that chunks or outputs pass: `of`, `place`, `upto` (the number behind the last that passed; None: no line says
+    so), and `parts_at`, where it has fewer than the place before."""
+    counts: Mapping[str, int]
+    """How many lines of each type there are."""
+    lost: int
+    is_cut: bool
+    """There are more than `MOST_LINES`."""
+
+
+async def read_lines(engine: AsyncEngine, filters: Filters) -> JsonObject:
+    """Return a page: `items` and `next_cursor`. Raises AuditUnavailable."""
+    given: dict[str, Any] = {name: value for name in _COMPARED if (value := getattr(filters, name)) is not None}
+    conditions = [_COMPARED[name] for name in given]
+    given |= {name: to_column(given[name]) for name in ("key", "session", "policy", "hook", "event") if name in given}
+    if "contains" in given:
+        given["contains"] = given["contains"].encode(errors="replace")
+    if (after := filters.after_line) is not None:
+        conditions.append("(l.call_id, l.at, l.process, l.n) < (:after_call, :after_at, :after_process, :after_n)")
+        at = _EPOCH + timedelta(microseconds=min(max(after.at, 0), _MOST_US))
+        given |= {"after_call": after.call_id, "after_at": at, "after_process": to_column(after.process), "after_n": after.n}
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    order = "ORDER BY l.call_id DESC, l.at DESC, l.process DESC, l.n DESC LIMIT :most"
+    async with reading(engine) as connection:
+        rows = list(await connection.execute(text(f"{_LINES} {where} {order}"), given | {"most": filters.limit + 1}))
+    shown = rows[: filters.limit]
+    last = shown[-1] if len(rows) > len(shown) else None
+    return {"items": [line_item(row) for row in shown], "next_cursor": None if last is None else encode_cursor(_place(last))}
+
+
+async def newest_of_types(engine: AsyncEngine) -> list[JsonObject]:
+    """Return each type with the newest line of it that there is, by the time of its call. Raises AuditUnavailable."""
+    found = []
+    async with reading(engine) as connection:
+        for kind in BITS:
+            newest = f"{_LINES} WHERE l.type = :type ORDER BY l.call_id DESC, l.at DESC LIMIT 1"
+            row = (await connection.execute(text(newest), {"type": kind})).one_or_none()
+            found.append({"type": kind, "newest": None if row is None else line_item(row)})
+    return found
+
+
+async def lines_of_call(engine: AsyncEngine, call_id: UUID) -> CallLines:
+    """Return all lines of a call, in the order of time. Raises AuditUnavailable."""
+    order = "WHERE l.call_id = :call_id ORDER BY l.at, l.process, l.n LIMIT :most"
+    async with reading(engine) as connection:
+        found = await connection.execute(text(f"{_LINES} {order}"), {"call_id": call_id, "most": MOST_LINES + 1})
+        rows = list(found)
+    return told([line_item(row) for row in rows[:MOST_LINES]], is_cut=len(rows) > MOST_LINES)
+
+
+def told(lines: Sequence[JsonObject], *, is_cut: bool = False) -> CallLines:
+    """Put the lines of a call together with what is missing between them, and how far chunks and outputs came."""
+    items: list[JsonObject] = []
+    last: dict[str, int] = {}
+    lost = 0
+    for line in lines:
+        gap = line["n"] - last.get(line["process"], 0) - 1
+        if gap > 0:
+            items.append({"lost": gap, "call_id": line["call_id"], "process": line["process"], "at": line["at"]})
+            lost += gap
+        last[line["process"]] = max(line["n"], last.get(line["process"], 0))
+        items.append(line)
+    counts = {kind: sum(line["type"] == kind for line in lines) for kind in BITS}
+    return CallLines(items, [*_totals(lines, "chunks", CHUNKS), *_totals(lines, "outputs", OUTPUTS)], counts, lost, is_cut)
+
+
+def _totals(lines: Iterable[JsonObject], of: str, places: Mapping[str, tuple[str, tuple[str, ...]]]) -> list[JsonObject]:
+    seen = [line for line in lines if line["number"] is not None]
+    found: list[JsonObject] = []
+    before: int | None = None
+    for place, (kind, events) in places.items():
+        mine = [line for line in seen if line["type"] == kind and (line["event"] in events if events else _is_chunk(line))]
+        upto = max((line["number"] for line in mine), default=None)
+        parts_at = upto if upto is not None and before is not None and upto < before else None
+        found.append({"of": of, "place": place, "upto": upto, "parts_at": parts_at})
+        before = upto if upto is not None else before
+    return found
+
+
+def _is_chunk(line: JsonObject) -> bool:
+    return line["seq"] is not None and line["event"] in ("chunks", "body", "status", "eof", "failed", "closed")
+
+
+_MOST_US = 253_402_300_799_000_000
+"""The last second of the year 9999."""
+
+
+def line_item(row: Any) -> JsonObject:
+    """A line as users see it."""
+    texts = {name: None if (value := getattr(row, name)) is None else from_column(value) for name in ("policy", "hook", "key", "session")}
+    return {
+        "call_id": str(row.call_id), "process": from_column(row.process), "n": row.n,
+        "at": row.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"), "type": row.type,
+        "event": from_column(row.event), "seq": row.seq, "number": row.number, "block": row.block, "policy": texts["policy"],
+        "hook": texts["hook"], "duration_us": row.duration_us, "bytes": row.bytes, **payload("detail", row.detail), "key": texts["key"],
+        "session": texts["session"],
+    }  # fmt: skip
+
+
+def _place(row: Any) -> LinePosition:
+    return LinePosition("debug-logs", row.call_id, (row.at - _EPOCH) // timedelta(microseconds=1), from_column(row.process), row.n)

@@ -1,0 +1,44 @@
+"""What gateways refused before a call began: how often, by key and error, between two times.
+
+A row holds a gateway's sum since its start, at the end of a minute in which it changed. So what came between two times is the difference of
+the newest sums before each. Must not know: HTTP.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from db.read.items import JsonObject, time
+from db.read.queries import reading
+from db.text import from_column, to_column
+
+MAX_ROWS = 1_000
+_BETWEEN = """
+SELECT key, code, sum(n - before) AS n, max(minute) AS newest FROM (
+    SELECT d.key, d.code, max(d.n) AS n, max(d.minute) AS minute, coalesce((
+        SELECT b.n FROM door_counts b WHERE (b.gateway, b.key, b.code) = (d.gateway, d.key, d.code) AND b.minute < :since
+        ORDER BY b.minute DESC LIMIT 1), 0) AS before
+    FROM door_counts d WHERE d.minute >= :since AND d.minute < :until {of} GROUP BY d.gateway, d.key, d.code
+) AS one GROUP BY key, code HAVING sum(n - before) > 0 ORDER BY n DESC, key, code LIMIT :most
+"""
+
+
+async def read_door(engine: AsyncEngine, since: datetime, until: datetime, *, key: str | None = None) -> JsonObject:
+    """Return how many requests were refused from the minute of `since` on and before `until`, by key and error. Raises AuditUnavailable.
+
+    An item has `key` (None: no key that is known), `status`, `code`, `n`, and `newest`, the last minute in which there was one.
+    """
+    since = since.replace(second=0, microsecond=0)
+    given = {"since": since, "until": until, "most": MAX_ROWS}
+    statement = _BETWEEN.format(of="AND d.key = :key" if key is not None else "")
+    async with reading(engine) as connection:
+        rows = list(await connection.execute(text(statement), given | ({"key": to_column(key)} if key is not None else {})))
+    items = []
+    for row in rows:
+        status, _, code = from_column(row.code).partition(" ")
+        items.append({
+            "key": from_column(row.key) or None, "status": int(status) if status.isdecimal() else 0, "code": code, "n": int(row.n),
+            "newest": time(row.newest),
+        })  # fmt: skip
+    return {"since": time(since), "until": time(until), "items": items}

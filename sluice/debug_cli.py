@@ -1,0 +1,118 @@
+"""`sluice audit debug-logs`: lines of debug logs, in pages or as they come."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from db.filters import Filters, first_id
+from db.read.debug_logs import lines_of_call, read_lines
+from db.read.queries import AuditReader
+from protocol.errors import AuditUnavailable, InvalidRequest
+from sluice.audit_options import AsJson, Chosen, Follow, Given, with_filters
+from sluice.audit_run import print_json, quiet_pipe, read_filters, run
+from sluice.tables import Column, Item, Layout, note, printable, short_ids, show
+
+EVERY_S = 0.5
+BACK = timedelta(minutes=15)
+"""A call that began earlier is not followed."""
+PAGE = 200
+PAGES = 10
+_VALUES = (
+    "at", "call_id", "process", "n", "type", "event", "seq", "number", "block", "policy", "hook", "duration_us", "bytes", "detail",
+)  # fmt: skip
+_ROOM = {"process": 14, "event": 10, "detail": 20}
+
+
+@with_filters("debug-logs")
+def debug_logs(chosen: Chosen = (), follows: Follow = False, as_json: AsJson = False) -> None:
+    """List lines of debug logs, the newest first; with --call alone all of that call, the oldest first, with what is missing."""
+    given: Given = [*chosen]
+    if follows:
+        with contextlib.suppress(KeyboardInterrupt):
+            run(lambda reader: _follow(reader, given, as_json), as_json)
+        return
+    names = {name for name, _ in given} - {"limit"}
+    page = run(lambda reader: _of_call(reader, given) if names == {"call_id"} else _page(reader, given), as_json)
+    if as_json:
+        print_json(page)
+        return
+    with quiet_pipe():
+        show(page["items"], _columns(page["items"]), _VALUES, time="at")
+    for row in page.get("totals", ()):
+        if row["parts_at"] is not None:
+            note(f"{row['of']}: {row['place']} up to {row['upto']} only")
+    if page.get("next_cursor"):
+        note(f"there is more: --cursor {page['next_cursor']}")
+
+
+async def _page(reader: AuditReader, given: Given) -> dict[str, Any]:
+    return await read_lines(reader.engine, await reader.named(read_filters(given, "debug-logs")))
+
+
+async def _of_call(reader: AuditReader, given: Given) -> dict[str, Any]:
+    filters = await reader.named(read_filters(given, "debug-logs"))
+    assert filters.call_id is not None
+    found = await lines_of_call(reader.engine, filters.call_id)
+    items = [item if "n" in item else {**item, "event": f"{item['lost']} lines lost"} for item in found.items]
+    return {"items": items, "totals": found.totals, "lost": found.lost, "cut": found.is_cut, "next_cursor": None}
+
+
+def _columns(items: Sequence[Item]) -> Sequence[Column]:
+    return (
+        Column(heading="time", value=lambda item: str(item.get("at", ""))[11:23]),
+        Column(heading="call", value=short_ids(items), leaves=3),
+        Column(heading="process", value=lambda item: item["process"].rpartition(" ")[0], least=8, leaves=2),
+        Column(heading="type", value="type", leaves=1),
+        Column(heading="event", value="event", leaves=0),
+        Column(heading="seq", value="seq", leaves=2),
+        Column(heading="next", value="number", leaves=2),
+        Column(heading="us", value="duration_us", leaves=2),
+        Column(heading="bytes", value="bytes", leaves=2),
+        Column(heading="hook", value=lambda item: f"{item['policy']}.{item['hook']}" if item.get("policy") else None, least=8),
+        Column(heading="detail", value=lambda item: printable(item.get("detail") or ""), least=12, stretches=True),
+    )
+
+
+async def _follow(reader: AuditReader, given: Given, as_json: bool) -> None:
+    for name, _ in given:
+        if name in ("cursor", "until"):
+            raise InvalidRequest("does not go with --follow, which goes on with what is new, the newest last: leave it out", param=name)
+    filters = await reader.named(read_filters(given, "debug-logs"))
+    seen, layout, is_away = set[tuple[str, str, int]](), Layout(needed=dict(_ROOM)), False
+    new = (await read_lines(reader.engine, filters))["items"]
+    if not new:
+        note("waiting for lines (Ctrl-C ends it)")
+    while True:
+        new = sorted((line for line in new if _key(line) not in seen), key=lambda line: (line["at"], line["process"], line["n"]))
+        seen |= set(map(_key, new))
+        for line in new if as_json else ():
+            print_json(line)
+        if new and not as_json:
+            show(new, _columns(new), _VALUES, time="at", layout=layout)
+        await asyncio.sleep(EVERY_S)
+        try:
+            new, is_away = await _newest(reader, filters), False
+        except AuditUnavailable as error:
+            if not is_away:
+                note(f"{error.message}: trying again")
+            new, is_away = [], True
+
+
+async def _newest(reader: AuditReader, filters: Filters) -> list[Item]:
+    bound = first_id(datetime.now(UTC) - BACK)
+    filters = replace(filters, limit=PAGE, low=bound if filters.low is None else max(filters.low, bound))
+    found: list[Item] = []
+    for _ in range(PAGES):
+        page = await read_lines(reader.engine, filters)
+        found += page["items"]
+        if not page["next_cursor"]:
+            break
+        filters = replace(filters, after_line=read_filters([("cursor", page["next_cursor"])], "debug-logs").after_line)
+    return found
+
+
+def _key(line: Item) -> tuple[str, str, int]:
+    return line["call_id"], line["process"], line["n"]
