@@ -9,7 +9,7 @@ import pytest
 from db.migrations.debugging import DOOR_DAYS
 from db.seals.redact import redact
 from db.write.debug_logs import DebugLogWriter
-from gateway.door import Door
+from gateway.refusals import Refusals
 from protocol.debug import ANY, LINES_PER_CALL, LINES_PER_S, PREVIEW, DoorCount, Line
 from protocol.errors import Forbidden, Unauthenticated
 from streams import debug_lines, layout
@@ -119,7 +119,7 @@ async def test_a_full_redis_gets_no_lines(redis: Connection) -> None:
 
 
 async def test_what_a_gateway_refuses_is_counted_by_key_and_code_and_only_grows(redis: Connection, url: str) -> None:
-    lines, door = DebugLines(redis, "gateway g", memory_share=0.7), Door()
+    lines, door = DebugLines(redis, "gateway g", memory_share=0.7), Refusals()
     for _ in range(3):
         door.refused("", Unauthenticated("no"))
     door.refused("dev", Forbidden("no", code="wrong_role"))
@@ -139,7 +139,7 @@ async def test_what_a_gateway_refuses_is_counted_by_key_and_code_and_only_grows(
     await writer.count_door("late", int(time.time() * 1000), [DoorCount("", "0 other", 1)])
     assert rows(url, "SELECT key, n FROM door_counts WHERE gateway = 'late'") == [("", 1)]
     await writer.close()
-    others = Door()
+    others = Refusals()
     others._sums.update({(f"k{n}", "401 x"): 1 for n in range(1_000)})
     others.refused("more", Unauthenticated("no"))
     assert ("", "0 other") in others._sums and len(others._sums) == 1_001

@@ -20,7 +20,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
     """A product whose key `dev` is an admin's, and whose key `app` has two logs by the configuration; and its database."""
     config = base_config()
     config["keys"][0]["roles"].append("admin")
-    config["debug"] = {"loggers": ["policy", "endpoint"], "keys": ["app"], "content": "none"}
+    config["debug"] = {"loggers": ["policy", "endpoint"], "keys": ["app"]}
     with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("debug"), redis_url, url, config) as started:
         yield started, url
 
@@ -96,7 +96,6 @@ def test_the_configuration_chooses_keys_and_who_may_not_switch_is_told_on_record
     call = ask(running, CLIENT_KEY, "delete everything with rm -rf /x", **{"x-sluice-debug": "transport"})
     items = lines(running, call, "endpoint", "end")
     assert {line["type"] for line in items} == {"policy", "endpoint"}
-    assert not any("rm -rf" in line["detail"] for line in items), "content: none"
     silent = ask(running, KEY, "hello")
     wait_for(lambda: running.audit(f"calls/{silent}")["ended_at"])
     assert "debug_refused" in [event["kind"] for event in running.audit(f"calls/{call}")["events"]]
