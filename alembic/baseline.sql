@@ -1,4 +1,4 @@
--- Migrations: 59752652e1e479222393b8640cd7b1c5011b3f0df896a766115bcd39f7b05b01
+-- Migrations: 97a945440c5a733617dc5e86e5127039dad73c4c994e69b8807c85381006974a
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -29,6 +29,21 @@ $$;
 
 
 
+CREATE FUNCTION public.sluice_count_door(gateway text, minute timestamp with time zone, keys text[], codes text[], sums bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    INSERT INTO public.door_counts AS d (gateway, minute, key, code, n)
+        SELECT sluice_count_door.gateway, date_trunc('minute', sluice_count_door.minute), u.key, u.code, max(u.n)
+        FROM unnest(keys, codes, sums) u (key, code, n) GROUP BY 1, 2, 3, 4
+        ON CONFLICT ON CONSTRAINT door_counts_pkey DO UPDATE SET n = greatest(d.n, excluded.n);
+    DELETE FROM public.door_counts d WHERE d.minute < now() - interval '90 days';
+END
+$$;
+
+
+
 CREATE FUNCTION public.sluice_drop_before(day date, why text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -55,7 +70,7 @@ BEGIN
     END IF;
     SELECT count(*) INTO dropped FROM public.calls WHERE call_id < bound;
     PERFORM pg_advisory_xact_lock(7310581202);
-    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories'] LOOP
+    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
         FOR part IN
             SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
@@ -95,7 +110,7 @@ BEGIN
         RAISE EXCEPTION 'days must be from 0 to 400' USING ERRCODE = '22023';
     END IF;
     PERFORM pg_advisory_xact_lock(7310581202);
-    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories'] LOOP
+    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
         FOR step IN 0 .. days - 1 LOOP
             day := first + step;
             part := parent || '_' || to_char(day, 'YYYYMMDD');
@@ -128,7 +143,7 @@ DECLARE
     high uuid;
     taken boolean;
 BEGIN
-    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories']) THEN
+    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs']) THEN
         RAISE EXCEPTION 'days must be from 0 to 400, of a table of calls' USING ERRCODE = '22023';
     END IF;
     PERFORM pg_advisory_xact_lock(7310581202);
@@ -359,6 +374,9 @@ BEGIN
         total := total + n;
         UPDATE public.reads r SET filters = '' WHERE r.call_ids @> ARRAY[given] AND r.filters <> '';
     END IF;
+    IF to_regclass('public.debug_logs') IS NOT NULL THEN
+        DELETE FROM public.debug_logs l WHERE l.call_id = given;
+    END IF;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM public.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO public.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);
@@ -431,6 +449,44 @@ CREATE FUNCTION public.sluice_sweep_page_sessions() RETURNS bigint
     AS $$
     WITH gone AS (DELETE FROM public.page_sessions s WHERE s.until < now() - interval '1 day' RETURNING 1) SELECT count(*) FROM gone
 $$;
+
+
+
+CREATE FUNCTION public.sluice_trim_debug_logs(days integer, most bigint) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '500ms'
+    AS $_$
+DECLARE
+    part record;
+    today date := (now() AT TIME ZONE 'UTC')::date;
+    total bigint;
+    gone integer := 0;
+BEGIN
+    IF days < 0 OR most < 0 THEN
+        RAISE EXCEPTION 'days and bytes must not be negative' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock(7310581202);
+    SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0) INTO total FROM pg_inherits i
+        WHERE i.inhparent = 'public.debug_logs'::regclass;
+    FOR part IN
+        SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day, pg_total_relation_size(c.oid) AS size
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'public.debug_logs'::regclass AND c.relname ~ '^debug_logs_[0-9]{8}$' ORDER BY c.relname
+    LOOP
+        IF part.day < today - days OR (total > most AND part.day < today) THEN
+            EXECUTE format('DROP TABLE sluice_parts.%I', part.name);
+        ELSIF total > most AND part.day = today THEN
+            EXECUTE format('TRUNCATE TABLE sluice_parts.%I', part.name);
+        ELSE
+            CONTINUE;
+        END IF;
+        total := total - part.size;
+        gone := gone + 1;
+    END LOOP;
+    RETURN gone;
+END
+$_$;
 
 
 
@@ -741,6 +797,26 @@ CREATE TABLE public.dead_letters (
 
 
 
+CREATE TABLE public.debug_logs (
+    call_id uuid NOT NULL,
+    process text NOT NULL,
+    n integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    type text NOT NULL,
+    event text NOT NULL,
+    seq integer,
+    number integer,
+    block integer,
+    policy text,
+    hook text,
+    duration_us integer,
+    bytes integer,
+    detail bytea NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
 CREATE TABLE public.debug_switches (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     key text NOT NULL,
@@ -773,6 +849,16 @@ CREATE TABLE public.decisions (
     u double precision
 )
 PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.door_counts (
+    gateway text NOT NULL,
+    key text NOT NULL,
+    code text NOT NULL,
+    minute timestamp with time zone NOT NULL,
+    n bigint NOT NULL
+);
 
 
 
@@ -1127,6 +1213,25 @@ CREATE TABLE sluice_parts.chunks_default (
 
 
 
+CREATE TABLE sluice_parts.debug_logs_default (
+    call_id uuid CONSTRAINT debug_logs_call_id_not_null NOT NULL,
+    process text CONSTRAINT debug_logs_process_not_null NOT NULL,
+    n integer CONSTRAINT debug_logs_n_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT debug_logs_at_not_null NOT NULL,
+    type text CONSTRAINT debug_logs_type_not_null NOT NULL,
+    event text CONSTRAINT debug_logs_event_not_null NOT NULL,
+    seq integer,
+    number integer,
+    block integer,
+    policy text,
+    hook text,
+    duration_us integer,
+    bytes integer,
+    detail bytea CONSTRAINT debug_logs_detail_not_null NOT NULL
+);
+
+
+
 CREATE TABLE sluice_parts.decisions_default (
     call_id uuid CONSTRAINT decisions_call_id_not_null NOT NULL,
     block integer CONSTRAINT decisions_block_not_null NOT NULL,
@@ -1329,6 +1434,10 @@ ALTER TABLE ONLY public.chunks ATTACH PARTITION sluice_parts.chunks_default DEFA
 
 
 
+ALTER TABLE ONLY public.debug_logs ATTACH PARTITION sluice_parts.debug_logs_default DEFAULT;
+
+
+
 ALTER TABLE ONLY public.decisions ATTACH PARTITION sluice_parts.decisions_default DEFAULT;
 
 
@@ -1431,6 +1540,11 @@ ALTER TABLE ONLY public.dead_letters
 
 
 
+ALTER TABLE ONLY public.debug_logs
+    ADD CONSTRAINT debug_logs_pkey PRIMARY KEY (call_id, process, n);
+
+
+
 ALTER TABLE ONLY public.debug_switches
     ADD CONSTRAINT debug_switches_pkey PRIMARY KEY (id);
 
@@ -1438,6 +1552,11 @@ ALTER TABLE ONLY public.debug_switches
 
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_pkey PRIMARY KEY (call_id, block, step);
+
+
+
+ALTER TABLE ONLY public.door_counts
+    ADD CONSTRAINT door_counts_pkey PRIMARY KEY (gateway, key, code, minute);
 
 
 
@@ -1553,6 +1672,11 @@ ALTER TABLE ONLY sluice_parts.calls_default
 
 ALTER TABLE ONLY sluice_parts.chunks_default
     ADD CONSTRAINT chunks_default_pkey PRIMARY KEY (call_id, seq);
+
+
+
+ALTER TABLE ONLY sluice_parts.debug_logs_default
+    ADD CONSTRAINT debug_logs_default_pkey PRIMARY KEY (call_id, process, n);
 
 
 
@@ -1673,6 +1797,14 @@ CREATE INDEX dead_letters_call_id_idx ON public.dead_letters USING btree ("left"
 
 
 
+CREATE INDEX debug_logs_type_idx ON ONLY public.debug_logs USING btree (type, call_id);
+
+
+
+CREATE INDEX door_counts_minute_idx ON public.door_counts USING btree (minute);
+
+
+
 CREATE INDEX events_incomplete_idx ON ONLY public.events USING btree (call_id) WHERE (kind = 'incomplete'::text);
 
 
@@ -1769,6 +1901,10 @@ CREATE INDEX calls_default_session_call_id_idx ON sluice_parts.calls_default USI
 
 
 
+CREATE INDEX debug_logs_default_type_call_id_idx ON sluice_parts.debug_logs_default USING btree (type, call_id);
+
+
+
 CREATE INDEX events_default_incomplete_idx ON sluice_parts.events_default USING btree (call_id) WHERE (kind = 'incomplete'::text);
 
 
@@ -1858,6 +1994,14 @@ ALTER INDEX public.calls_session_idx ATTACH PARTITION sluice_parts.calls_default
 
 
 ALTER INDEX public.chunks_pkey ATTACH PARTITION sluice_parts.chunks_default_pkey;
+
+
+
+ALTER INDEX public.debug_logs_pkey ATTACH PARTITION sluice_parts.debug_logs_default_pkey;
+
+
+
+ALTER INDEX public.debug_logs_type_idx ATTACH PARTITION sluice_parts.debug_logs_default_type_call_id_idx;
 
 
 
@@ -1953,6 +2097,11 @@ ALTER INDEX public.tool_releases_pkey ATTACH PARTITION sluice_parts.tool_release
 
 
 
+REVOKE ALL ON FUNCTION public.sluice_count_door(gateway text, minute timestamp with time zone, keys text[], codes text[], sums bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_count_door(gateway text, minute timestamp with time zone, keys text[], codes text[], sums bigint[]) TO sluice_writer;
+
+
+
 REVOKE ALL ON FUNCTION public.sluice_drop_before(day date, why text) FROM PUBLIC;
 
 
@@ -1993,6 +2142,11 @@ GRANT ALL ON FUNCTION public.sluice_roll_up(given timestamp with time zone) TO s
 
 REVOKE ALL ON FUNCTION public.sluice_sweep_page_sessions() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.sluice_sweep_page_sessions() TO sluice_page_server;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_trim_debug_logs(days integer, most bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_trim_debug_logs(days integer, most bigint) TO sluice_writer;
 
 
 
@@ -2070,6 +2224,11 @@ GRANT SELECT ON TABLE public.dead_letters TO sluice_reader;
 
 
 
+GRANT SELECT,INSERT ON TABLE public.debug_logs TO sluice_writer;
+GRANT SELECT ON TABLE public.debug_logs TO sluice_reader;
+
+
+
 GRANT SELECT ON TABLE public.debug_switches TO sluice_writer;
 GRANT SELECT ON TABLE public.debug_switches TO sluice_reader;
 GRANT INSERT ON TABLE public.debug_switches TO sluice_page_server;
@@ -2078,6 +2237,11 @@ GRANT INSERT ON TABLE public.debug_switches TO sluice_page_server;
 
 GRANT SELECT,INSERT ON TABLE public.decisions TO sluice_writer;
 GRANT SELECT ON TABLE public.decisions TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.door_counts TO sluice_writer;
+GRANT SELECT ON TABLE public.door_counts TO sluice_reader;
 
 
 
@@ -2174,4 +2338,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0021');
+INSERT INTO public.alembic_version (version_num) VALUES ('0022');
