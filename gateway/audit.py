@@ -171,7 +171,7 @@ async def _debug_logs(request: Request, reader: Reader) -> Response:
 
 
 async def _door(request: Request, reader: Reader) -> Response:
-    return _json(await door(reader.engine, _filters(request, "door")))
+    return _json(await door(reader, _filters(request, "door")))
 
 
 async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from db.filters import Filters, created_at
 from db.read.debug_logs import read_lines
 from db.read.door import read_door
@@ -19,12 +17,12 @@ async def debug_lines(reader: AuditReader, filters: Filters) -> JsonObject:
     return await read_lines(reader.engine, await reader.named(filters))
 
 
-async def door(engine: AsyncEngine, filters: Filters) -> JsonObject:
+async def door(reader: AuditReader, filters: Filters) -> JsonObject:
     """Return what was refused between two times; of the last hour where none are given."""
     now = datetime.now(UTC)
     until = _at(filters.high) or now + timedelta(minutes=1)
     since = _at(filters.low) or min(until, now) - HOUR
-    return await read_door(engine, since, until, key=filters.key)
+    return await read_door(reader.engine, since, until, key=filters.key)
 
 
 def _at(bound: UUID | None) -> datetime | None:
