@@ -75,11 +75,11 @@ def test_pages_of_lines_and_what_chooses_them(product: tuple[Product, str]) -> N
     running, _ = product
     call = ask(running, KEY, "list the files", **{"x-sluice-debug": "policy,endpoint"})
     items = lines(running, call, "endpoint", "end")
-    found, cursor = [], ""
-    while cursor is not None:
-        page = running.audit("debug-logs", call_id=call, limit=3, cursor=cursor)
+    page = running.audit("debug-logs", call_id=call, limit=3)
+    found = page["items"]
+    while page["next_cursor"]:
+        page = running.audit("debug-logs", call_id=call, limit=3, cursor=page["next_cursor"])
         found += page["items"]
-        cursor = page["next_cursor"]
     assert found == items
     for chosen in ({"type": "policy"}, {"hook": "on_tool_call"}, {"event": "chunks"}, {"policy": "tool_judge"}, {"q": "held"}):
         some = running.audit("debug-logs", call_id=call, limit=1000, **chosen)["items"]
