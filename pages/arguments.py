@@ -80,9 +80,11 @@ def folded(found: Diff, *, context: int = _CONTEXT, whole: bool = False) -> list
             skipped += 1
             continue
         if skipped:
-            lines.append({"sign": "…", "parts": [], "skipped": skipped})
+            lines.append({"sign": "…", "parts": [], "skipped": skipped, "cut": 0})
             skipped = 0
-        lines.append({"sign": line.sign, "parts": [{"text": part.text, "changed": part.changed} for part in line.parts], "skipped": 0})
+        lines.append(
+            {"sign": line.sign, "parts": [{"text": part.text, "changed": part.changed} for part in line.parts], "skipped": 0, "cut": 0}
+        )
     if skipped:
-        lines.append({"sign": "…", "parts": [], "skipped": skipped})
+        lines.append({"sign": "…", "parts": [], "skipped": skipped, "cut": 0})
     return lines

@@ -160,8 +160,8 @@ def _spell(one: str) -> str:
 
 
 @lru_cache(4096)
-def _is_unseen(one: str) -> bool:
-    """May this character have to be spelled out? Combining marks may."""
+def is_unseen(one: str) -> bool:
+    """Does this character show nothing, or stand elsewhere than it is shown? Newline and tab do not."""
     return one not in "\n\t" and (unicodedata.category(one) in _SPELLED or bool(_UNSEEN.match(one)))
 
 
@@ -172,5 +172,5 @@ def _is_mark(one: str) -> bool:
 
 def _unseen(text: str) -> re.Pattern[str] | None:
     """Runs of what may have to be spelled out in this text, None where there is nothing. Each character is looked up once."""
-    found = [one for one in set(text) if _is_unseen(one) or _is_mark(one)]
+    found = [one for one in set(text) if is_unseen(one) or _is_mark(one)]
     return re.compile(f"[{re.escape(''.join(found))}]+") if found else None

@@ -76,6 +76,8 @@ class Listener:
         self.unknown: list[str] = []
         self.last: list[tuple[int, str]] = []
         """What the last piece added: block and text."""
+        self.heard: set[int] = set()
+        """The blocks that had any."""
 
     def take(self, raw: bytes, block: int = -1) -> None:
         """Take one event or one whole answer; `block` is the one that the record names for it. Never raises on what it is given."""
@@ -150,6 +152,7 @@ class Listener:
                 said = self._said(event.index)
                 said.chunks += 1
                 self.last.append((said.number, event.text))
+                self.heard.add(said.number)
                 if self._keep:
                     said.pieces.append(event.text)
             case SignatureDelta():
@@ -175,8 +178,12 @@ class Listener:
         hidden = body.get("data") if "thinking" in said.name else None
         if isinstance(hidden, str):
             said.kind, said.sealed = BlockKind.THINKING.value, len(hidden)
-        elif self._keep:
-            said.pieces.append(dumps(body).decode(errors="surrogatepass"))
+            return
+        text = dumps(body).decode(errors="surrogatepass")
+        self.last.append((said.number, text))
+        self.heard.add(said.number)
+        if self._keep:
+            said.pieces.append(text)
 
     def _said(self, index: int) -> Said:
         number = index + self._offset

@@ -73,6 +73,9 @@ class Cut:
     tail: int
 
 
+NO_DETAILS = Details({}, {}, {}, {}, {})
+
+
 def cut_for(found: Overview, numbers: Sequence[int]) -> Cut:
     """Return how much of each text may be read, so that the page stays small: all of it, if all are short."""
     sizes = [(tool.size or 0) + (tool.released_size or 0) for number in numbers if (tool := found.tools.get(number)) is not None]

@@ -279,19 +279,6 @@ async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator
             yield data
 
 
-async def read_body(reader: AuditReader, call_id: UUID, *, piece: int = 2**20) -> AsyncIterator[bytes]:
-    """Yield the request body in pieces."""
-    at = 1
-    async with reading(reader.engine) as connection:
-        while True:
-            query = "SELECT substring(body FROM CAST(:at AS integer) FOR CAST(:piece AS integer)) FROM request_bodies WHERE call_id = :call"
-            data = await connection.scalar(text(query), {"at": at, "piece": piece, "call": call_id})
-            if not data:
-                return
-            yield data
-            at += piece
-
-
 _COLUMNS = {
     "arguments": ("tool_calls", "arguments"), "released": ("tool_calls", "released_arguments"),
     "prompt": ("judgements", "prompt"), "reply": ("judgements", "reply"),
@@ -308,15 +295,6 @@ async def read_part(reader: AuditReader, call_id: UUID, block: int, part: str, s
         query, given = f"{query} AND step = :step", given | {"step": step}
     async with reading(reader.engine) as connection:
         found = await connection.scalar(text(query), given)
-    return None if found is None else bytes(found)
-
-
-async def read_raw(reader: AuditReader, call_id: UUID, of: str, number: int) -> bytes | None:
-    """Return the bytes of a chunk or a release; None where there is none. Raises KeyError for something else."""
-    column, key = {"chunks": ("raw", "seq"), "releases": ("payload", "number")}[of]
-    async with reading(reader.engine) as connection:
-        query = f"SELECT {column} FROM {of} WHERE call_id = :call AND {key} = :number"
-        found = await connection.scalar(text(query), {"call": call_id, "number": number})
     return None if found is None else bytes(found)
 
 

@@ -24,7 +24,8 @@ _CHUNK: LiteralString = "(SELECT max(k.seq) FROM chunks k WHERE k.call_id = :cal
 _PLACE: LiteralString = "WHERE w.chunk = ANY (CAST(:seqs AS integer[])) OR (CAST(:first AS boolean) AND w.chunk IS NULL)"
 _RELEASES: LiteralString = f"""
 SELECT * FROM (
-    SELECT 'release' AS kind, r.number, r.number_next, r.seq, r.at, r.payload, r.sha256, {_CHUNK.format(seq="r.seq")} AS chunk,
+    SELECT 'release' AS kind, r.number, r.number_next, r.seq, r.at, substring(r.payload FROM 1 FOR CAST(:most AS integer)) AS payload,
+        octet_length(r.payload) AS size, r.sha256, {_CHUNK.format(seq="r.seq")} AS chunk,
         (SELECT p.at FROM releases p WHERE p.call_id = :call AND p.number < r.number ORDER BY p.number DESC LIMIT 1) AS since
     FROM releases r WHERE r.call_id = :call AND r.seq >= CAST(:low AS integer) AND r.seq < coalesce(
         (SELECT min(k.seq) FROM chunks k WHERE k.call_id = :call AND k.seq > CAST(:last AS integer)), CAST({END} AS bigint))
@@ -55,24 +56,27 @@ SELECT block, at FROM blocks WHERE call_id = :call UNION SELECT block, at FROM t
 
 
 async def read_written(
-    connection: AsyncConnection, call_id: UUID, seqs: Sequence[int], *, first: bool
+    connection: AsyncConnection, call_id: UUID, seqs: Sequence[int], *, first: bool, most: int | None = None
 ) -> dict[int | None, list[JsonObject]]:
     """Return what was written up to each of these chunks; under None, if it is the `first` page, what was written before any.
 
-    seqs: of a page's chunks, ascending or descending.
+    seqs: of a page's chunks, ascending or descending. With `most`, only so many bytes of each piece, and `bytes` says how many it has.
     """
     if not seqs and not first:
         return {}
     low, last = (-1 if first else min(seqs)), max(seqs, default=-1)
     given = {"call": call_id, "seqs": list(seqs), "first": first, "low": low, "last": last}
+    given["most"] = END - 1 if most is None else most
     [call] = await connection.execute(text(_CALL), {"call": call_id})
     decided = [(block, at) for block, at in await connection.execute(text(_DECIDED), {"call": call_id})]
     pieces: list[tuple[tuple[int, int], int | None, JsonObject]] = []
     for row in await connection.execute(text(_RELEASES), given):
-        pieces.append(((row.number, 2), row.chunk, _release_item(row, call, _blocks(decided, row.since, row.at))))
+        item = _release_item(row, call, _blocks(decided, row.since, row.at))
+        pieces.append(((row.number, 2), row.chunk, item if most is None else {**item, "bytes": row.size}))
     for row in await connection.execute(text(_BESIDE), given):
         place = (row.number, 3) if row.kind == "late" else (END if row.before is None else row.before, int(row.kind == "frame"))
-        pieces.append((place, row.chunk, _beside_item(row, call.dialect)))
+        item = _beside_item(row, call.dialect)
+        pieces.append((place, row.chunk, item if most is None else {**item, "bytes": len(item["payload"].encode(errors="surrogatepass"))}))
     found: dict[int | None, list[JsonObject]] = {}
     for _, chunk, item in sorted(pieces, key=lambda piece: piece[0]):
         found.setdefault(chunk, []).append(item)

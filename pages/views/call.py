@@ -16,15 +16,14 @@ from db.read.story import (
     Connection,
     Overview,
     read_beginnings,
-    read_body,
     read_chunks,
     read_details,
     read_gone,
     read_overview,
     read_part,
-    read_raw,
     read_sent,
 )
+from db.read.wire import read_slices
 from pages import arguments, head, links, story
 from pages.page import Asked, Download, Page, Redirect, Route, Shown
 from pages.sides import Listener, Said, align, beginning, in_order, read_client
@@ -225,7 +224,7 @@ async def request_raw(asked: Asked) -> Download:
     """The request body as the client sent it."""
     call_id = await call_of(asked)
     check_query(asked)
-    pieces = read_body(asked.services.reader, call_id)
+    pieces = read_slices(asked.services.reader, call_id, "request")
     return Download(
         pieces=pieces, media_type="application/octet-stream", filename=f"request-{call_id}.json", shown=Shown((call_id,), 1)
     )  # fmt: skip
@@ -244,22 +243,33 @@ async def block_raw(asked: Asked) -> Download:
 
 async def chunk_raw(asked: Asked) -> Download:
     """One chunk as the upstream sent it."""
-    return await _raw(asked, "chunks")
+    return await _raw(asked, "chunk")
 
 
 async def release_raw(asked: Asked) -> Download:
     """One release as it was handed to the gateway."""
-    return await _raw(asked, "releases")
+    return await _raw(asked, "release")
 
 
 async def _raw(asked: Asked, of: str) -> Download:
+    """Bytes of the record as plain text: nothing in them can be taken for a page. Raises NotFound."""
     call_id, number = await call_of(asked), number_of(asked.params["number"], "number")
     check_query(asked)
-    return _bytes(await read_raw(asked.services.reader, call_id, of, number), f"{of[:-1]} {number}", call_id)
+    slices = read_slices(asked.services.reader, call_id, of, number)
+    first = await anext(slices, None)
+    if first is None:
+        raise NotFound(f"no {of} {number} of call {call_id} is on record")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in slices:
+            yield piece
+
+    return Download(pieces=pieces(), shown=Shown((call_id,), 1))
 
 
 def _bytes(data: bytes | None, what: str, call_id: UUID) -> Download:
-    """Bytes of the record as plain text: nothing in them can be taken for a page. Raises NotFound."""
+    """Bytes as plain text. Raises NotFound where there are none."""
     if data is None:
         raise NotFound(f"no {what} of call {call_id} is on record")
 

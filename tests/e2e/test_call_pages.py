@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import httpx2 as httpx
 import pytest
 
+from protocol.errors import InvalidRequest, NotFound
+from tests.support.checks.whole_text import released_in
 from tests.support.servers.asked import Pages, Shown, pages_of
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
@@ -45,25 +47,37 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
 
 
 @pytest.fixture(scope="module")
-def made(product: Product) -> dict[str, str]:
-    """The calls of the demo, by name: their ids, once their ends are sealed."""
+def got() -> dict[str, bytes]:
+    """What clients got, by call."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def made(product: Product, got: dict[str, bytes]) -> dict[str, str]:
+    """The calls of the demo, by name: their ids, once their ends are on record."""
+
+    def said(text: str, policy: str, *, stream: bool = True) -> str:
+        answer = ask_demo(product, text, policy, stream=stream)
+        call = answer.headers["x-sluice-call-id"]
+        got[call] = answer.content
+        return call
+
     ids = {
-        "mixed": said(product, "list the files, then weather in Paris and Tokyo, then delete everything with rm -rf", "rules"),
-        "judged": said(product, "delete everything with rm -rf", "judged"),
-        "upper": said(product, "hello", "upper", stream=False),
-        "plain": said(product, "think, then say long 40", "rules"),
-        "failed": said(product, "fail in the middle", "rules"),
+        "mixed": said("list the files, then weather in Paris and Tokyo, then delete everything with rm -rf", "rules"),
+        "judged": said("delete everything with rm -rf", "judged"),
+        "upper": said("hello", "upper", stream=False),
+        "plain": said("think, then say long 40", "rules"),
+        "failed": said("fail in the middle", "rules"),
     }
     wait_for(lambda: all(product.audit(f"calls/{one}")["state"] != "ACTIVE" for one in ids.values()), timeout_s=20)
     return ids
 
 
-def said(product: Product, text: str, policy: str, *, stream: bool = True) -> str:
-    """Ask the demo in the Messages dialect; returns the call's id."""
+def ask_demo(product: Product, text: str, policy: str, *, stream: bool) -> httpx.Response:
+    """Ask the demo in the Messages dialect."""
     body = {"model": "demo", "max_tokens": 500, "stream": stream, "tools": TOOLS, "messages": [{"role": "user", "content": text}]}
     headers = {"x-api-key": KEY, "x-sluice-policy": policy, "x-sluice-session": "s-1", "anthropic-version": "2023-06-01"}
-    answer = httpx.post(f"{product.url}/v1/messages", json=body, headers=headers, timeout=20)
-    return str(answer.headers["x-sluice-call-id"])
+    return httpx.post(f"{product.url}/v1/messages", json=body, headers=headers, timeout=20)
 
 
 def ask(product: Product, work: Callable[[Pages], Awaitable[Made]]) -> Made:
@@ -131,3 +145,63 @@ def test_one_block_its_bytes_and_the_export(product: Product, made: dict[str, st
 def test_calls_of_a_session_are_linked(product: Product, made: dict[str, str]) -> None:
     call = page(product, f"/debug/calls/{made['judged']}").values["call"]
     assert (call["before"], call["next"], call["session"]) == (made["mixed"], made["upper"], "s-1")
+
+
+def test_the_wire_shows_what_went_out_for_what_came(product: Product, made: dict[str, str]) -> None:
+    base = f"/debug/calls/{made['mixed']}/wire"
+    rows = page(product, base).values["rows"]
+    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+    assert {row["verdict"] for row in rows if row["held"]} == {"allow", "block", "replace"}
+    assert sum(len(row["written"]) for row in rows) >= 1
+    shown = page(product, f"{base}?seq=9&view=table")
+    assert 'id="c9"' in shown.html and shown.values["seq"] == 9
+    assert page(product, f"{base}?seq=201").values["rows"] == []
+
+
+def test_the_diff_has_what_was_said_and_what_was_got(product: Product, made: dict[str, str]) -> None:
+    base = f"/debug/calls/{made['mixed']}/diff"
+    shown = page(product, base).values
+    assert [(block["number"], block["verdict"]) for block in shown["blocks"]] == [(1, "block"), (3, "replace")] and shown["unchanged"] == 2
+    assert len(page(product, f"{base}?all=1&view=side").values["blocks"]) == 4
+    assert page(product, f"{base}?by=wire").values["blocks"][0]["lines"]
+    [whole] = page(product, f"/debug/calls/{made['upper']}/diff").values["blocks"]
+    assert whole["verdict"] == "replace" and not whole["same"]
+
+
+def test_the_text_has_what_the_client_got_byte_for_byte(product: Product, made: dict[str, str], got: dict[str, bytes]) -> None:
+    for name, call in made.items():
+        whole = ask(product, lambda pages, call=call: pages.file(f"/debug/calls/{call}/text")).decode()  # type: ignore[misc]
+        assert released_in(whole) == got[call], name
+        assert whole.endswith("⟦end⟧\n") and "request: turn 0: user" in whole
+    whole = ask(product, lambda pages: pages.file(f"/debug/calls/{made['mixed']}/text")).decode()
+    assert '⟦block 1: tool call bash: BLOCK (tool_rules, rule no-deletes, destructive)⟧\n{"command": "rm -rf /"}\n' in whole
+
+
+def test_the_request_has_its_turns(product: Product, made: dict[str, str]) -> None:
+    shown = page(product, f"/debug/calls/{made['judged']}/request")
+    [turn] = shown.values["request"]["open"]
+    assert turn["role"] == "user" and turn["parts"][0]["text"] == "delete everything with rm -rf"
+    assert [tool["name"] for tool in shown.values["request"]["tools"]] == ["bash", "get_weather"]
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("00000000-0000-7000-8000-000000000000", NotFound),
+        ("nonsense", InvalidRequest),
+        ("{mixed}?page=x", InvalidRequest),
+        ("{mixed}?nobody=1", InvalidRequest),
+        ("{mixed}/diff?view=x", InvalidRequest),
+        ("{mixed}/wire?seq=-1", InvalidRequest),
+        ("{mixed}/wire?view=3d", InvalidRequest),
+        ("{mixed}/blocks/99", NotFound),
+        ("{mixed}/blocks/1/raw?of=everything", InvalidRequest),
+        ("{mixed}/blocks/1/raw?of=prompt", NotFound),
+        ("{mixed}/chunks/9999/raw", NotFound),
+        ("{mixed}/request/files/zz", InvalidRequest),
+        ("{mixed}/request/files/" + "0" * 64, NotFound),
+    ],
+)
+def test_what_is_not_there_or_makes_no_sense_is_refused(product: Product, made: dict[str, str], path: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        ask(product, lambda pages: pages.answer(f"/debug/calls/{path.format(**made)}"))

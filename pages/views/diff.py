@@ -1,0 +1,186 @@
+"""What the upstream said against what the client got, block by block."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from db.read.queries import reading
+from db.read.story import Overview, read_chunks, read_overview, read_sent
+from pages import arguments, links, story
+from pages.diff import MOST_S, diff
+from pages.page import Asked, Page, Route, Shown
+from pages.sides import in_order
+from pages.story import Sides
+from pages.views.call import call_of, check_query, frame, number_of, upstream_dialect, whole_sides
+from pages.views.large import decoding
+from protocol.errors import InvalidRequest, NotFound
+
+MOST_BYTES, MOST_CHUNKS = 12 * 2**20, 50_000
+"""What is decoded for a comparison at most: past it the page says so, and links to the plain text."""
+ALL_S = 1.0
+"""How long all comparisons of a page may take."""
+PAGE = 40
+LINES, CHARS = 300, 2_000
+"""Lines of a block, and characters of a line, that are shown."""
+VIEWS, BY = ("inline", "side"), ("block", "wire")
+
+
+async def show_diff(asked: Asked) -> Page:
+    """The blocks that changed, or all of them."""
+    call_id = await call_of(asked)
+    check_query(asked, "view", "by", "all", "page")
+    view, by, is_all = _one_of(asked, "view", VIEWS), _one_of(asked, "by", BY), _one_of(asked, "all", ("", "1")) == "1"
+    page = max(1, number_of(asked.one("page", "1"), "page"))
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+    if found is None:
+        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    size = found.chunk_bytes + int(found.releases.size)
+    values: dict[str, Any] = {
+        **frame(found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "", "problem": "",
+        "unchanged": 0, "pager": None, "choices": _choices(found, view, by, is_all),
+    }  # fmt: skip
+    if size > MOST_BYTES or found.chunks > MOST_CHUNKS:
+        values["too_large"] = size
+    else:
+        async with decoding(size):
+            chunks, sent = await _bytes(asked, found)
+            dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
+            made = await asyncio.to_thread(_compare, found, dialects, chunks, sent, by=by, is_all=is_all, page=page)
+        values.update(made)
+    return Page(
+        template="call_diff.html", title=f"diff · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(values["blocks"]))
+    )
+
+
+async def _bytes(asked: Asked, found: Overview) -> tuple[list[tuple[int, int, bytes]], list[bytes]]:
+    async with reading(asked.services.reader.engine) as connection:
+        chunks = [(seq, block, bytes(raw)) async for seq, block, raw in read_chunks(connection, found.call_id)]
+        return chunks, [bytes(piece) async for piece in read_sent(connection, found.call_id)]
+
+
+def _compare(
+    found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]], sent: Sequence[bytes], *, by: str, is_all: bool,
+    page: int,
+) -> dict[str, Any]:  # fmt: skip
+    until = time.monotonic() + ALL_S
+    if by == "wire":
+        old, new = (b"".join(pieces).decode(errors="backslashreplace") for pieces in ([raw for _, _, raw in chunks], sent))
+        return {"blocks": [_block(-1, "All bytes", "", "", old, new, until, is_all=is_all)]}
+    sides = whole_sides(found, dialects, chunks, sent)
+    pairs = list(_pairs(found, sides))
+    changed = [pair for pair in pairs if is_all or pair.said != pair.got]
+    pages = max(1, -(-len(changed) // PAGE))
+    page = min(page, pages)
+    listed = changed[(page - 1) * PAGE : page * PAGE]
+    return {
+        "blocks": [_block(*pair, until, is_all=is_all) for pair in listed],
+        "left": sides.left[: LINES * 80],
+        "problem": sides.problem,
+        "unchanged": sum(pair.said == pair.got for pair in pairs),
+        "pager": None if pages == 1 else {"page": page, "pages": pages, "blocks": len(changed)},
+    }
+
+
+class Pair(NamedTuple):
+    """Both texts of a block, and what is to be known of them."""
+
+    number: int
+    label: str
+    verdict: str
+    note: str
+    said: str
+    got: str
+
+
+def _pairs(found: Overview, sides: Sides) -> Iterator[Pair]:
+    rows = {row["number"]: row for row in story.rows(found, found.numbers, story.NO_DETAILS, sides, story.Cut(0, 0))}
+    seen: set[tuple[int, ...]] = set()
+    for number in found.numbers:
+        row, said, got = rows[number], sides.upstream.get(number), sides.got.get(number)
+        note = ""
+        new = got.text if got is not None else ""
+        if got is not None and got.shared:
+            note = f"The client got this for the blocks {', '.join(f'#{n}' for n in got.shared)} together."
+            if got.shared in seen:
+                new, note = "", f"What the client got for it stands with #{got.shared[0]}."
+            seen.add(got.shared)
+        label = f"{row['label']} {row['name']}".strip()
+        yield Pair(number, label, row["verdict"], note, said.text if said is not None else "", new)
+
+
+def _block(number: int, label: str, verdict: str, note: str, old: str, new: str, until: float, *, is_all: bool) -> dict[str, Any]:
+    left, right = arguments.in_lines(old), arguments.in_lines(new)
+    if left is None or right is None or (verdict not in ("allow", "replace") and number >= 0):
+        left, right = old, new
+    found = diff(left, right, seconds=max(0.0, min(MOST_S, until - time.monotonic())))
+    lines = arguments.folded(found, whole=is_all and len(found.lines) <= LINES)
+    return {
+        "number": number, "label": label, "verdict": verdict, "note": note, "aligned": found.aligned, "same": found.is_same,
+        "old": len(old), "new": len(new), "lines": _bounded(lines[:LINES]), "more": max(0, len(lines) - LINES),
+        "pairs": _side_by_side(_bounded(lines[:LINES])),
+    }  # fmt: skip
+
+
+def _bounded(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cut long lines; each says how much of it there is not."""
+    bounded = []
+    for line in lines:
+        room, parts = CHARS, []
+        for part in line["parts"]:
+            if room > 0:
+                parts.append({**part, "text": part["text"][:room]})
+            room -= len(part["text"])
+        bounded.append({**line, "parts": parts, "cut": max(0, -room)})
+    return bounded
+
+
+def _side_by_side(lines: list[dict[str, Any]]) -> list[list[dict[str, Any] | None]]:
+    """Lines in two columns: removed ones beside those that were added in their place."""
+    pairs: list[list[dict[str, Any] | None]] = []
+    was: list[dict[str, Any]] = []
+    now: list[dict[str, Any]] = []
+
+    def settle() -> None:
+        for at in range(max(len(was), len(now))):
+            pairs.append([was[at] if at < len(was) else None, now[at] if at < len(now) else None])
+        was.clear()
+        now.clear()
+
+    for line in lines:
+        if line["sign"] == "-":
+            if now:
+                settle()
+            was.append(line)
+        elif line["sign"] == "+":
+            now.append(line)
+        else:
+            settle()
+            pairs.append([line, line])
+    settle()
+    return pairs
+
+
+def _one_of(asked: Asked, name: str, values: Sequence[str]) -> str:
+    given = asked.one(name, values[0])
+    if given not in values:
+        raise InvalidRequest(f"is one of {', '.join(filter(None, values))}", param=name)
+    return given
+
+
+def _choices(found: Overview, view: str, by: str, is_all: bool) -> list[list[Any]]:
+    """Links to the same comparison in other ways."""
+
+    def to(**given: object) -> str:
+        now: dict[str, object] = {"view": view, "by": by, "all": "1" if is_all else None} | given
+        return links.tab(found.call_id, "diff", **{name: value for name, value in now.items() if value not in ("inline", "block")})
+
+    return [
+        [[name.capitalize(), to(view=name), name == view] for name in VIEWS],
+        [["Changed", to(all=None), not is_all], ["All blocks", to(all="1"), is_all]],
+        [[f"By {name}", to(by=name), name == by] for name in BY],
+    ]
+
+
+ROUTES = (Route(f"{links.CALLS}/{{call_id}}/diff", show_diff),)

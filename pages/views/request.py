@@ -1,0 +1,91 @@
+"""The request of a call: its turns, its options, and the files in it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+from db.read.queries import reading
+from db.read.story import Overview, read_overview
+from db.read.wire import read_slices
+from pages import links, request
+from pages.page import Asked, Download, Page, Route, Shown
+from pages.views.call import call_of, check_query, frame
+from pages.views.large import decoding
+from protocol.dialects import DEFAULT, DIALECTS
+from protocol.errors import InvalidRequest, NotFound
+from protocol.records import to_text
+from protocol.request import ChatRequest
+
+_UNREAD = 64 * 1024
+"""Bytes that are shown of a body that is no request."""
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+async def show_request(asked: Asked) -> Page:
+    """The newest turns, open; the others, the instructions and the tools folded."""
+    call_id = await call_of(asked)
+    check_query(asked)
+    found = await _overview(asked, call_id)
+    values: dict[str, Any] = {**frame(found, "request"), "request": None, "unread": None, "why": ""}
+    async with decoding(found.rest.body_size or 0):
+        body = await _body(asked, call_id)
+        if body:
+            try:
+                values["request"] = await asyncio.to_thread(lambda: request.shown(_decode(found, body)))
+            except (InvalidRequest, RecursionError) as error:
+                values["unread"] = to_text(body[:_UNREAD])
+                values["why"] = error.message if isinstance(error, InvalidRequest) else "it is nested too deeply"
+    rows = values["request"]["turns"] if values["request"] else 1
+    return Page(template="call_request.html", title=f"request · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), rows))
+
+
+async def show_file(asked: Asked) -> Download:
+    """An image or a file of the request, as a download: it is never shown in a page of ours."""
+    call_id = await call_of(asked)
+    check_query(asked)
+    wanted = asked.params["sha256"]
+    if not _SHA256.fullmatch(wanted):
+        raise InvalidRequest("must be a SHA-256 in hexadecimal digits", param="sha256")
+    found = await _overview(asked, call_id)
+    async with decoding(found.rest.body_size or 0):
+        body = await _body(asked, call_id)
+        data = await asyncio.to_thread(_file, found, body, wanted) if body else None
+    if data is None:
+        raise NotFound(f"no file {wanted[:12]} is in the request of call {call_id}")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(data), 2**18):
+            yield data[at : at + 2**18]
+
+    return Download(pieces=pieces(), media_type="application/octet-stream", filename=f"file-{wanted[:12]}", shown=Shown((call_id,), 1))
+
+
+def _file(found: Overview, body: bytes, wanted: str) -> bytes | None:
+    try:
+        return next((one.data for one in request.files(_decode(found, body)) if one.sha256 == wanted), None)
+    except (InvalidRequest, RecursionError):
+        return None
+
+
+def _decode(found: Overview, body: bytes) -> ChatRequest:
+    return DIALECTS.get(found.call["dialect"] or "", DEFAULT).decode_request(body)
+
+
+async def _overview(asked: Asked, call_id: UUID) -> Overview:
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+    if found is None:
+        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    return found
+
+
+async def _body(asked: Asked, call_id: UUID) -> bytes:
+    return b"".join([piece async for piece in read_slices(asked.services.reader, call_id, "request")])
+
+
+ROUTES = (
+    Route(f"{links.CALLS}/{{call_id}}/request", show_request),
+    Route(f"{links.CALLS}/{{call_id}}/request/files/{{sha256}}", show_file),
+)

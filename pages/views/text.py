@@ -1,0 +1,109 @@
+"""A whole call as plain text, streamed: for Ctrl+F, curl and programs that compare."""
+
+import asyncio
+import base64
+import codecs
+from collections.abc import AsyncIterator
+
+from db.read.items import JsonObject
+from db.read.queries import reading
+from db.read.story import Overview, read_overview
+from db.read.wire import MOST_PIECE, read_all, read_all_written, read_slices
+from pages import links, whole_text
+from pages.page import Asked, Download, Route, Shown
+from pages.sides import Listener, in_order
+from pages.views.call import call_of, check_query, upstream_dialect
+from protocol.dialects import DEFAULT, DIALECTS
+from protocol.errors import InvalidRequest, NotFound
+from protocol.records import to_bytes
+
+MOST_DECODED = 2**20
+"""Bytes of a request that is shown turn by turn; what is larger is shown as it came, so that little is held for each reader."""
+
+
+async def show_text(asked: Asked) -> Download:
+    """The whole call, without a limit."""
+    call_id = await call_of(asked)
+    check_query(asked)
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+    if found is None:
+        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    return Download(pieces=_pieces(asked, found), shown=Shown((call_id,), len(found.numbers)))
+
+
+async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
+    reader, call_id = asked.services.reader, found.call_id
+    yield _encoded(f"{whole_text.ABOUT}{whole_text.top(found)}")
+    async for text in _request(asked, found):
+        yield _encoded(text)
+    answer = whole_text.Answer(found, Listener(in_order(upstream_dialect(asked, found.call["upstream"])), keep_text=False))
+    async for chunks in read_all(reader, call_id):
+        yield _encoded(await asyncio.to_thread(answer.take, [(seq, block, raw) for seq, block, raw in chunks if raw is not None]))
+        for seq in [seq for seq, _, raw in chunks if raw is None]:
+            yield _encoded(whole_text.mark(f"chunk {seq} is large, so here it is as it came"))
+            async for piece in _spelled(read_slices(reader, call_id, "chunk", seq)):
+                yield piece
+            yield b"\n"
+    yield _encoded(answer.end())
+    async for pieces in read_all_written(reader, call_id):
+        for one in pieces:
+            yield _encoded(whole_text.written(one))
+            is_cut = one["kind"] == "release" and one["bytes"] > MOST_PIECE
+            rest = read_slices(reader, call_id, "release", one["number"], start=MOST_PIECE) if is_cut else None
+            async for piece in _spelled(_after(bytes_of(one), rest)):
+                yield piece
+            yield b"\n"
+    yield _encoded("".join(map(whole_text.event, found.events)) + whole_text.mark("end"))
+
+
+async def _request(asked: Asked, found: Overview) -> AsyncIterator[str | bytes]:
+    slices = read_slices(asked.services.reader, found.call_id, "request")
+    if (found.rest.body_size or 0) > MOST_DECODED:
+        yield whole_text.mark("request, as it came, because it is large")
+        async for piece in _spelled(slices):
+            yield piece
+        yield "\n"
+        return
+    body = b"".join([piece async for piece in slices])
+    if not body:
+        return
+    try:
+        texts = await asyncio.to_thread(_decoded, found.call["dialect"], body)
+    except (InvalidRequest, RecursionError):
+        texts = [whole_text.undecoded(body)]
+    for text in texts:
+        yield text
+
+
+def _decoded(dialect: str | None, body: bytes) -> list[str]:
+    return list(whole_text.request(DIALECTS.get(dialect or "", DEFAULT).decode_request(body)))
+
+
+async def _after(first: bytes, rest: AsyncIterator[bytes] | None) -> AsyncIterator[bytes]:
+    yield first
+    if rest is not None:
+        async for piece in rest:
+            yield piece
+
+
+async def _spelled(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Bytes as text, also where a character lies in two pieces."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
+    async for piece in pieces:
+        yield _encoded(whole_text.spell(decoder.decode(piece)))
+    yield _encoded(whole_text.spell(decoder.decode(b"", final=True)))
+
+
+def bytes_of(piece: JsonObject) -> bytes:
+    """Return the bytes of a piece that the client got."""
+    exact = piece["payload_base64"]
+    return base64.b64decode(exact) if exact is not None else to_bytes(piece["payload"])
+
+
+def _encoded(text: str | bytes) -> bytes:
+    # lone surrogates are spelled out before
+    return text if isinstance(text, bytes) else text.encode(errors="backslashreplace")
+
+
+ROUTES = (Route(f"{links.CALLS}/{{call_id}}/text", show_text),)

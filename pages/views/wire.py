@@ -1,0 +1,49 @@
+"""The bytes of a call as they came and went, 200 chunks a page."""
+
+from db.read.queries import reading
+from db.read.story import read_overview
+from db.read.wire import PAGE, read_wire
+from pages import links, wire
+from pages.page import Asked, Page, Route, Shown
+from pages.views.call import call_of, check_query, frame, number_of
+from protocol.errors import InvalidRequest, NotFound
+
+VIEWS = ("lanes", "table")
+
+
+async def show_wire(asked: Asked) -> Page:
+    """Chunks beside the releases that they led to; `seq` names one that is on the page."""
+    call_id = await call_of(asked)
+    check_query(asked, "seq", "view")
+    view, seq = asked.one("view", "lanes"), number_of(asked.one("seq", "1"), "seq")
+    if view not in VIEWS:
+        raise InvalidRequest("is lanes or table", param="view")
+    after = max(0, seq - 1) // PAGE * PAGE
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+    if found is None:
+        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    chunks, before, more = await read_wire(asked.services.reader, call_id, after, most=wire.MOST)
+    first_at = min((span.first_at for span in found.spans.values()), default=None)
+    values = {
+        **frame(found, "wire"),
+        "rows": wire.rows(found, chunks, first_at),
+        "written_before": [wire.piece(one, first_at) for one in before],
+        "view": view,
+        "seq": seq,
+        "views": [[name, links.tab(call_id, "wire", view=name, seq=seq if seq > 1 else None), name == view] for name in VIEWS],
+        "pager": {
+            "first": chunks[0].seq if chunks else 0,
+            "last": chunks[-1].seq if chunks else 0,
+            "before": links.tab(call_id, "wire", view=_given(view), seq=max(1, after - PAGE + 1)) if after else None,
+            "after": links.tab(call_id, "wire", view=_given(view), seq=after + PAGE + 1) if more else None,
+        },
+    }
+    return Page(template="call_wire.html", title=f"wire · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(chunks)))
+
+
+def _given(view: str) -> str | None:
+    return view if view != VIEWS[0] else None
+
+
+ROUTES = (Route(f"{links.CALLS}/{{call_id}}/wire", show_wire),)
