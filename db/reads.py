@@ -1,7 +1,8 @@
 """Who was shown what of the record: a row before anything is sent. Whoever cannot write it shows nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import insert
@@ -10,7 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from db.models import Read
 from db.read.queries import reading
 from db.text import to_column, to_short
+from protocol.errors import AuditUnavailable
 
+_MAY_NOT = "42501"
+"""PostgreSQL's word for a right that is missing."""
 MAX_CALLS = 1_000
 """Calls that one row names; an answer that shows more says how many rows it has."""
 MAX_CHARS = 2_000
@@ -30,12 +34,27 @@ class Reading:
     rows: int = 0
 
 
+def of_item(item: Mapping[str, Any]) -> tuple[list[UUID], int]:
+    """Return the calls that an answer of the audit API names, and how many rows it has."""
+    items = item["items"] if isinstance(item.get("items"), list) else [item]
+    named = dict.fromkeys(str(one["call_id"]) for one in items if isinstance(one, Mapping) and one.get("call_id"))
+    return [UUID(call_id) for call_id in named], len(items)
+
+
 async def note(engine: AsyncEngine, read: Reading) -> None:
     """Write it down; it is durable when this returns. Raises AuditUnavailable."""
     values = {
         "key": to_column(read.key), "key_id": read.key_id, "session": read.session, "path": to_column(to_short(read.path, MAX_CHARS)),
         "filters": to_column(to_short(read.filters, MAX_CHARS)), "call_ids": list(read.call_ids[:MAX_CALLS]), "rows": read.rows,
     }  # fmt: skip
-    async with reading(engine) as connection:
-        await connection.execute(insert(Read).values(values))
-        await connection.commit()
+    try:
+        async with reading(engine) as connection:
+            await connection.execute(insert(Read).values(values))
+            await connection.commit()
+    except AuditUnavailable as error:
+        if getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) == _MAY_NOT:
+            raise AuditUnavailable(
+                "this database login may not note who reads the record, so nothing is shown: run `sluice migrate`, or let it have the role "
+                "sluice_noter"
+            ) from error
+        raise AuditUnavailable("who reads the record cannot be noted now, so nothing is shown") from error

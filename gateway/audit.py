@@ -1,5 +1,5 @@
 """The audit API under /audit: lists, one call, its chunks, export, verification and reviews, for keys with the role `auditor`. It writes
-nothing but what an auditor says of a decision.
+who is shown content before it is sent, and what an auditor says of a decision.
 
 Authentication is a dependency of the application, so that no route can forget it, and never a look at the path. No documentation
 pages, no schema page.
@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
@@ -18,12 +19,14 @@ from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from db.engine import open_engine
 from db.filters import NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
 from db.read.counts import parse_counts
 from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
 from db.read.lists import LISTS
 from db.read.queries import AuditReader
+from db.reads import Reading, note, of_item
 from db.write.reviews import add_review
 from gateway import unknown_paths
 from gateway.audit_debug import debug_lines, door
@@ -46,18 +49,21 @@ _SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "cont
 
 
 class Audit:
-    """The audit API of one gateway with its own read-only pool. Without `authenticate` every request is refused."""
+    """The audit API of one gateway with its own read-only pool, and one connection for who reads. Without `authenticate` every request is
+    refused."""
 
     def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None, *, within_s: float = 10.0) -> None:
         self.reader, self.within_s = reader, within_s
         self.authenticate: Authenticate = authenticate or (lambda _: None)
         self.verifying = asyncio.Lock()
         self.reviewing = asyncio.Semaphore(MOST_REVIEWING)
+        self.noting = open_engine(reader.url, read_only=False, answer_s=within_s, pool_size=1)
         self.app = _make_app(self)
 
     async def close(self) -> None:
         """Close all connections."""
         await self.reader.close()
+        await self.noting.dispose()
 
 
 def make_audit(settings: Runtime, authenticate: Authenticate) -> Audit:
@@ -75,6 +81,7 @@ async def require_auditor(request: Request) -> Key:
         raise refusal(request.headers.raw)
     if ROLE not in key.roles:
         raise Forbidden(f"this key does not have the role {ROLE!r}", code="wrong_role")
+    request.state.key = key
     return key
 
 
@@ -137,7 +144,7 @@ def _named(found: re.Match[str]) -> str:
 
 def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
     async def page(request: Request, reader: Reader) -> Response:
-        return _json(await reader.page(of, _filters(request, of)))
+        return await _content(request, await reader.page(of, _filters(request, of)))
 
     return page
 
@@ -147,7 +154,7 @@ def _filters(request: Request, of: Asked) -> Filters:
 
 
 async def _reviews(request: Request, reader: Reader) -> Response:
-    return _json(await reader.reviews(_filters(request, "reviews")))
+    return await _content(request, await reader.reviews(_filters(request, "reviews")))
 
 
 async def _review(request: Request, call_id: CallId, block: str, caller: Caller, reader: Reader) -> Response:
@@ -159,7 +166,7 @@ async def _review(request: Request, call_id: CallId, block: str, caller: Caller,
     found = await reader.review(call_id, review.block)
     if found is None:
         raise NotFound("the decision was dropped meanwhile", code="not_audited")
-    return _json(found, 201 if is_new else 200)
+    return await _content(request, found, 201 if is_new else 200)
 
 
 async def _counts(request: Request, reader: Reader) -> Response:
@@ -176,15 +183,16 @@ async def _door(request: Request, reader: Reader) -> Response:
 
 async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:
     _filters(request, "call")
-    return _found(await reader.call(call_id))
+    return await _found(request, await reader.call(call_id), call_id)
 
 
 async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response:
-    return _found(await reader.chunks(call_id, _filters(request, "chunks")))
+    return await _found(request, await reader.chunks(call_id, _filters(request, "chunks")), call_id)
 
 
 async def _export(request: Request, reader: Reader) -> Response:
     filters = await reader.named(_filters(request, "export"))
+    await _note(request, Reading("", "", "", call_ids=[filters.call_id] if filters.call_id else []))
     lines = export_lines(reader.engine, filters, fetch_s=EXPORT_FETCH_S)
     # The first piece is read before the answer begins, so that an error there still has its status.
     first = await anext(lines)
@@ -224,10 +232,24 @@ async def _rest(first: bytes, lines: AsyncGenerator[bytes]) -> AsyncIterator[byt
         await lines.aclose()
 
 
-def _found(item: JsonObject | None) -> Response:
+async def _found(request: Request, item: JsonObject | None, call_id: UUID) -> Response:
     if item is None:
         raise NotFound("no such call")
-    return _json(item)
+    return await _content(request, item, call_id=call_id)
+
+
+async def _content(request: Request, item: JsonObject, status: int = 200, *, call_id: UUID | None = None) -> Response:
+    """Answer with content of the record: who reads it is on record first. Raises AuditUnavailable where it cannot be."""
+    call_ids, rows = of_item(item)
+    await _note(request, Reading("", "", "", call_ids=[call_id] if call_id else call_ids, rows=rows))
+    return _json(item, status)
+
+
+async def _note(request: Request, read: Reading) -> None:
+    audit: Audit = request.app.state.audit
+    key: Key = request.state.key
+    path, filters = request.scope["raw_path"].decode("latin-1"), request.url.query
+    await note(audit.noting, replace(read, key=key.name, key_id=key.id, path=path, filters=filters))
 
 
 def _json(value: object, status: int = 200) -> Response:

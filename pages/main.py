@@ -42,10 +42,11 @@ class LazyApp:
         """Serve one request."""
         if scope["type"] != "http":
             return
+        if scope["path"] == "/health":
+            await _say(send, 200, b"ok\n")
+            return
         if not self._settings.config.pages.enabled:
-            headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", str(len(_OFF)).encode())]
-            await send({"type": "http.response.start", "status": 404, "headers": headers})
-            await send({"type": "http.response.body", "body": _OFF})
+            await _say(send, 404, _OFF)
             return
         if self._loading is None or (self._loading.done() and self._loading.exception() is not None):
             self._loading = asyncio.create_task(self._load(), name="load pages")
@@ -68,6 +69,12 @@ class LazyApp:
         app = App(self._settings, ROUTES)
         gc.freeze()  # what was loaded stays: the collector need not look at it with every full collection
         return app
+
+
+async def _say(send: Any, status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _import() -> None:

@@ -5,7 +5,7 @@ The users are those of `deploy/redis/users.acl.in` and the logins that `sluice m
 
 from streams import layout
 
-USERS = {role: f"sluice_{role}" for role in ("gateway", "policy", "judge", "audit")}
+USERS = {role: f"sluice_{role}" for role in ("gateway", "policy", "judge", "audit", "pages")}
 """Role to its Redis user; the database login of the same name is there for all but the judge, which needs none."""
 OPS = "sluice_ops"
 
@@ -84,6 +84,10 @@ FORBIDDEN: dict[str, tuple[Command, ...]] = {
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, _append(_DISPATCH), *_CHANGES_FACTS, *_READS_REPLIES, *_HANDLES_QUESTIONS,
         ("XRANGE", _CALL_KEY, "-", "+"), ("SUBSCRIBE", layout.chunk_channel(_CALL)), ("DEL", _AUDIT), ("SET", _AUDIT, "gone"),
         ("XGROUP", "DESTROY", _AUDIT, layout.AUDIT_GROUP),
+    ),
+    "pages": (
+        *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), _append(_DISPATCH), *_SETS_FACTS,
+        *_CHANGES_FACTS, *_READS_REPLIES, *_HANDLES_QUESTIONS, *_NAMES_THE_DATABASE, *_removes(_CALL_KEY), ("GET", _BODY),
     ),
     "ops": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), _append(_DISPATCH), *_SETS_FACTS,

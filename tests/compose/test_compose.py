@@ -26,7 +26,7 @@ from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-OURS = ("gateway", "policy-worker", "judge-worker", "audit-writer")
+OURS = ("gateway", "policy-worker", "judge-worker", "audit-writer", "pages")
 VARIABLE = re.compile(r"\$\$|\$\{([A-Z_]+)(?::([-?])([^}]*))?\}")
 
 
@@ -45,8 +45,8 @@ def load(environment: dict[str, str]) -> dict[str, Any]:
     return {k: v for k, v in yaml.safe_load(text).items() if not k.startswith("x-")}
 
 
-PASSWORDS = {f"REDIS_{role}_PASSWORD": f"redis{role}" for role in ("GATEWAY", "POLICY", "JUDGE", "AUDIT", "OPS")}
-PASSWORDS |= {f"POSTGRES_{role}PASSWORD": f"postgres{role}" for role in ("", "GATEWAY_", "POLICY_", "AUDIT_")}
+PASSWORDS = {f"REDIS_{role}_PASSWORD": f"redis{role}" for role in ("GATEWAY", "POLICY", "JUDGE", "AUDIT", "PAGES", "OPS")}
+PASSWORDS |= {f"POSTGRES_{role}PASSWORD": f"postgres{role}" for role in ("", "GATEWAY_", "POLICY_", "AUDIT_", "PAGES_")}
 
 
 def test_the_file_fits_the_compose_specification() -> None:
@@ -66,7 +66,8 @@ def test_passwords_must_be_set(name: str) -> None:
 
 def test_each_role_has_its_own_users_and_no_other_password() -> None:
     services = load(PASSWORDS)["services"]
-    for service, role in {"gateway": "gateway", "policy-worker": "policy", "judge-worker": "judge", "audit-writer": "audit"}.items():
+    users = {"gateway": "gateway", "policy-worker": "policy", "judge-worker": "judge", "audit-writer": "audit", "pages": "pages"}
+    for service, role in users.items():
         environment = services[service]["environment"]
         assert environment["SLUICE_REDIS_URL"].startswith(f"redis://sluice_{role}:redis{role.upper()}@")
         if role == "judge":

@@ -154,10 +154,21 @@ def test_a3_no_login_of_a_role_changes_or_deletes_the_record(logins: str, role: 
             await inserter.insert(whole_call(call), {})
 
     asyncio.run(store(login_url(logins, "audit")))
-    found = "SELECT oid::regclass::text FROM pg_class WHERE relkind = %s AND relispartition = %s"
+    found = (
+        "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'call_id' "
+        "WHERE c.relkind = %s AND c.relispartition = %s"
+    )
     tables, parts = ([name for (name,) in rows(logins, found, *kind)] for kind in (("p", False), ("r", True)))
     assert len(tables) >= 10 and len(parts) >= 20
     tries = WRITES | {f"DELETE FROM {name}" for name in (*tables, *parts, "dead_letters")}
+    tries |= {"DELETE FROM reads", "UPDATE reads SET key = ''", "TRUNCATE reads", "DELETE FROM labels", "UPDATE labels SET note = ''"}
+    tries |= {"DELETE FROM page_sessions", "UPDATE page_sessions SET key_sha256 = ''"}
+    if role != "audit":
+        tries |= {"SELECT sluice_ensure_reads('2032-01-01', 1)"}
+    if role != "pages":
+        tries |= {"SELECT * FROM page_sessions", "INSERT INTO labels VALUES (gen_random_uuid(), 1, now(), '', '', 'right', '')"}
+    if role not in ("pages", "gateway"):
+        tries |= {"INSERT INTO reads VALUES (now(), gen_random_uuid(), '', '', '', '', '', '{}', 0)"}
     tries |= {f"TRUNCATE {name}" for name in (*tables, *parts, "dead_letters")}
     tries |= {f"UPDATE {name} SET call_id = call_id" for name in (*tables, *parts)}
     if LOGINS[role] == "sluice_reader":
@@ -190,7 +201,7 @@ def least(folder: Path, admin_url: str, database_url: str, *, policy: int = 1, *
         for role, user in USERS.items():
             product.redis_urls[role] = url_of(user, admin_url)  # type: ignore[index]
             product.database_urls[role] = login_url(database_url, role) if role in LOGINS else ""  # type: ignore[index]
-        roles: list[Role] = ["audit", "judge", "gateway", *(["policy"] * policy)]  # type: ignore[list-item]
+        roles: list[Role] = ["audit", "judge", "gateway", "pages", *(["policy"] * policy)]  # type: ignore[list-item]
         product.start(*roles)
         yield product
 
@@ -228,7 +239,10 @@ def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(guarded: str, lo
         assert (tools["bash"], tools["get_weather"]) == ("block", "allow")
         assert httpx.get(f"{product.url}/ready").status_code == 200
         assert httpx.get(f"{product.url}/metrics", headers={"authorization": f"Bearer {KEY}"}).status_code == 200
-        for role in ("gateway", "judge", "policy"):
+        with httpx.Client(base_url=product.url, headers={"origin": product.url}, timeout=20) as reader:
+            assert reader.post("/debug/login", data={"key": KEY}).status_code == 303
+            assert reader.get("/debug/tool-calls").status_code == 200, product.logs()
+        for role in ("gateway", "judge", "policy", "pages"):
             for child in product.of(role):
                 child.kill(15)
                 assert child.wait() == 0, child.tail()

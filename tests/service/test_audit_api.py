@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
+import psycopg
 import pytest
 
 import db.read.counts
@@ -89,11 +90,15 @@ def authenticate(headers: Iterable[tuple[bytes, bytes]]) -> Key | None:
     return next((known[text] for text in given_keys if text in known), None)
 
 
+AUDITOR = {"x-api-key": "aud"}
+
+
 @pytest.fixture
 async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=Audit(reader, authenticate).app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://audit", headers={"x-api-key": "aud"}) as opened:
+    audit = Audit(reader, authenticate)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=audit.app), base_url="http://audit", headers=AUDITOR) as opened:
         yield opened
+    await audit.close()
 
 
 ONE = "/audit/calls/01990000-0000-7000-8000-00000000abcd"
@@ -187,6 +192,26 @@ async def test_the_api_without_postgres_is_503() -> None:
             answer = await client.get(path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "audit_unavailable")
             assert "nobody" not in answer.text
+
+
+async def test_who_reads_is_on_record_before_content_is_sent(url: str, client: httpx2.AsyncClient) -> None:
+    one, two = sorted((call_id(), call_id()))
+    await insert(url, *whole_call(one), *whole_call(two))
+    asked = ["calls?limit=5", "tool-calls", f"calls/{one}", f"calls/{one}/chunks", f"export?call_id={one}"]
+    asked += ["counts", "reviews", "calls/none"]
+    for path in asked:
+        assert (await client.get(f"/audit/{path}")).status_code in (200, 404)
+    found = rows(url, "SELECT path, filters, key, key_id, call_ids, rows FROM reads ORDER BY at")
+    both = [UUID(one), UUID(two)]
+    shown = [("calls", both, 2), ("tool-calls", both, 2), (f"calls/{one}", both[:1], 1), (f"calls/{one}/chunks", both[:1], 3)]
+    shown += [("export", both[:1], 0), ("reviews", [], 0)]
+    assert [(path.removeprefix("/audit/"), sorted(calls), number) for path, _, _, _, calls, number in found] == shown
+    assert found[0][1:3] == ("limit=5", "a") and len(found[0][3]) == 16
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("ALTER TABLE reads RENAME TO away")
+    for path in asked[:5]:
+        answer = await client.get(f"/audit/{path}")
+        assert answer.status_code == 503 and one not in answer.text and "nothing is shown" in answer.text
 
 
 async def test_items_that_go_before_they_are_read_are_left_out(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,9 +223,12 @@ async def reader(url: str) -> AsyncIterator[AuditReader]:
 
 @pytest.fixture
 async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=Audit(reader, lambda headers: KEYS.get(dict(headers).get(b"x-api-key", b""))).app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://audit", headers={"x-api-key": "kim"}) as opened:
+    audit = Audit(reader, lambda headers: KEYS.get(dict(headers).get(b"x-api-key", b"")))
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=audit.app), base_url="http://audit", headers={"x-api-key": "kim"}
+    ) as opened:
         yield opened
+    await audit.close()
 
 
 async def test_the_queue_is_listed_and_labelled_over_http(url: str, client: httpx2.AsyncClient) -> None:

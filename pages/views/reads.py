@@ -1,0 +1,32 @@
+"""Who read what, for admins."""
+
+from db.filters import parse_call_id
+from db.read.reads import PAGE, newest_reads
+from pages import links
+from pages.page import Answer, Asked, Page, Route, Shown
+from protocol.errors import InvalidRequest
+
+_KNOWN = ("key", "call_id", "cursor")
+
+
+async def reads(asked: Asked) -> Answer:
+    """The readings, newest first, of a key or of a call."""
+    for name, _ in asked.query:
+        if name not in _KNOWN:
+            raise InvalidRequest(f"unknown filter; known are {', '.join(_KNOWN)}", param=name[:64])
+    key, call, cursor = (asked.one(name)[:1000] for name in _KNOWN)
+    reader = asked.services.reader
+    # a call that is gone may have been read all the same
+    named = parse_call_id(call) if call else None
+    call_id = await reader.find_call(call) if isinstance(named, str) else named
+    items, older = await newest_reads(reader.engine, key=key, call_id=call_id, cursor=cursor, limit=PAGE)
+    given = {"key": key, "call_id": call}
+    values = {
+        "items": items, "key": key, "call_id": call,
+        "older": links.with_query(links.READS, {**given, "cursor": older}) if older else None,
+        "newest": links.with_query(links.READS, given) if cursor else None,
+    }  # fmt: skip
+    return Page(template="reads.html", title="Who read what", values=values, shown=Shown(rows=len(items)))
+
+
+ROUTES = (Route(links.READS, reads, role="admin"),)
