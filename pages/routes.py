@@ -1,11 +1,13 @@
 """Which view answers which path."""
 
 from pages.page import Route
-from pages.views import call, diff, lists, overview, reads, request, search, sessions, text, wire
+from pages.views import call, diff, evidence, integrity, lists, overview, reads, request, search, sessions, text, wire
 
 ROUTES: tuple[Route, ...] = (
     *call.ROUTES,
     *diff.ROUTES,
+    *evidence.ROUTES,
+    *integrity.ROUTES,
     *lists.ROUTES,
     *overview.ROUTES,
     *reads.ROUTES,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -34,7 +34,7 @@ _CHECKPOINT: LiteralString = "SELECT text FROM checkpoints WHERE %(size)s::bigin
 _KNOWN = " OR ".join(f"EXISTS (SELECT FROM {table} WHERE call_id = %(call)s)" for table in ("calls", "ends", "events", "tool_calls"))
 
 
-class SealOf(NamedTuple):
+class _SealOf(NamedTuple):
     """The newest seal of a call."""
 
     position: int
@@ -77,7 +77,7 @@ def no_evidence(why: str) -> InvalidRequest:
     return InvalidRequest(why, code=CODE)
 
 
-def _sealed(connection: psycopg.Connection, call_id: UUID) -> tuple[SealOf, bytes]:
+def _sealed(connection: psycopg.Connection, call_id: UUID) -> tuple[_SealOf, bytes]:
     """The newest seal of a call, and its salt."""
     row = connection.execute(_SEAL, (call_id,), binary=True).fetchone()
     if row is None:
@@ -85,7 +85,7 @@ def _sealed(connection: psycopg.Connection, call_id: UUID) -> tuple[SealOf, byte
         if known is None or not known[0]:
             raise NotFound(f"no call {call_id} in the record")
         raise no_evidence("the call has no seal yet: it is open, or ended a moment ago")
-    seal = SealOf(*row)
+    seal = _SealOf(*row)
     dropped = find_dropped(connection)
     if call_id < dropped.before and seal.position < dropped.position:
         [at] = connection.execute(_DROPPED, (dropped.position,)).fetchone() or (None,)
@@ -104,7 +104,7 @@ def _sealed(connection: psycopg.Connection, call_id: UUID) -> tuple[SealOf, byte
     return seal, salt[0]
 
 
-def _checkpoint(connection: psycopg.Connection, seal: SealOf, size: int | None) -> tuple[str, checkpoints.Checkpoint]:
+def _checkpoint(connection: psycopg.Connection, seal: _SealOf, size: int | None) -> tuple[str, checkpoints.Checkpoint]:
     row = connection.execute(_CHECKPOINT, {"size": size}).fetchone()
     if row is None and size is not None:
         raise no_evidence(f"there is no checkpoint over {size} seals in this record")
@@ -170,22 +170,3 @@ def _path(connection: psycopg.Connection, evidence: Evidence, checkpoint: checkp
             if is_trusting:
                 raise
     raise no_evidence("the seals do not lead to the checkpoint: run `sluice audit verify`")
-
-
-def state_of(database_url: str, call_id: UUID) -> dict[str, Any]:
-    """Return what is on record of a call's seals, for people: each part with its position, counts and hash. Raises AuditUnavailable."""
-    with snapshot(database_url, statement_timeout_ms=15_000) as connection:
-        rows = connection.execute(
-            "SELECT position, part, at, counts, sha256, note, form FROM seals WHERE call_id = %s AND part >= 0 ORDER BY part", (call_id,),
-            binary=True,
-        ).fetchall()  # fmt: skip
-    return {
-        "parts": [
-            {
-                "position": one.position, "part": one.part, "at": one.at, "sha256": one.sha256.hex(), "note": one.note,
-                "form": max(one.form, 1),
-                "counts": [(form.table, count) for form, count in zip(FORMS, one.counts, strict=False)],
-            }
-            for one in map(SealOf._make, rows)
-        ]
-    }  # fmt: skip

@@ -1,0 +1,201 @@
+"""Evidence of one tool call or block: a page to print, and the file that verifies without a database; and a call's place in the tree."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from db.read.items import time as iso
+from db.read.queries import reading
+from db.read.story import Details, Overview, read_details, read_overview, read_part
+from db.seals import checkpoints
+from db.seals.evidence import CODE, make
+from db.seals.proof import Evidence
+from db.seals.state import seals_of
+from db.seals.verify import verify_part
+from pages import arguments, links
+from pages.page import Asked, Download, Page, Route, Shown
+from pages.views.call import call_of, check_query, frame, number_of
+from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
+from protocol.records import to_text
+
+_MOST = 64 * 1024
+"""Bytes of an explanation or reply that the page shows."""
+_JUDGED = ("step", "model", "policy", "probability", "threshold", "latency_ms", "attempts", "error")
+
+
+async def show_evidence(asked: Asked) -> Page:
+    """What is on record of a block, what vouches for it, and what verification says now."""
+    call_id, number, size = await _named(asked)
+    reader = asked.services.reader
+    async with reading(reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+        if found is None or number not in found.numbers:
+            raise NotFound(f"no block {number} of call {call_id} is on record", param="block")
+        details = await read_details(connection, call_id, [number], most=_MOST, tail=0)
+    sides = [await _side(asked, call_id, number, of) for of in ("arguments", "released")] if number in found.tools else []
+    proof, why = await _proof(asked, call_id, number, size)
+    seals = await asyncio.to_thread(seals_of, reader.url, call_id, within_s=_within_s(asked))
+    tool = found.tools.get(number)
+    name = str(tool.name or "") if tool is not None else ""
+    values = {
+        "call_id": str(call_id), "number": number, "name": name, "facts": _facts(found, number), "times": _times(found, number),
+        "judgements": _judgements(found, details, number), "sides": [side for side in sides if side], "seal": _item(seals[-1:]),
+        "proof": proof, "why": why, "verified": await verified(asked, call_id), "file": f"{links.evidence(call_id, number)}/file",
+        "size": size, "printed": {"at": iso(datetime.now(UTC)), "key": asked.who.key, "key_id": asked.who.key_id},
+    }  # fmt: skip
+    title = f"evidence · {name or 'block'} #{number} · {str(call_id)[:8]}"
+    return Page(template="evidence.html", title=title, values=values, shown=Shown((call_id,), 1))
+
+
+async def evidence_file(asked: Asked) -> Download:
+    """The file. Raises InvalidRequest with a sentence where there is none."""
+    call_id, number, size = await _named(asked)
+    made = await _make(asked, call_id, number, size)
+    data = await asyncio.to_thread(made.dump)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(data), 2**18):
+            yield data[at : at + 2**18]
+
+    name = f"evidence-{call_id}-{number}.json"
+    return Download(pieces=pieces(), media_type="application/json", filename=name, shown=Shown((call_id,), 1))
+
+
+async def show_proof(asked: Asked) -> Page:
+    """A call's seals, their places in the tree, and what verification says now."""
+    call_id = await call_of(asked)
+    check_query(asked, "from")
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+    if found is None:
+        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    seals = await asyncio.to_thread(seals_of, asked.services.reader.url, call_id, within_s=_within_s(asked))
+    values = {
+        **frame(found, "proof"), "seals": [_item([one]) for one in seals], "verified": await verified(asked, call_id),
+        "numbers": [[number, _label(found, number)] for number in found.numbers if number in found.tools or number in found.blocks],
+    }  # fmt: skip
+    return Page(template="call_proof.html", title=f"proof · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(seals)))
+
+
+async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
+    """Verify the rows of a call, and the checkpoints around its seals: `ok` is None where it could not be said."""
+    at = iso(datetime.now(UTC))
+    within_s = _within_s(asked)
+    try:
+        report = await asyncio.to_thread(
+            verify_part, asked.services.reader.url, call_id=call_id, low=None, high=None, within_s=within_s
+        )  # fmt: skip
+    except (AuditUnavailable, InvalidRequest, NotFound) as error:
+        return {"ok": None, "at": at, "sentence": f"It could not be verified now: {error.message}.", "findings": []}
+    findings = [str(finding) for finding in report.findings]
+    if report.unsealed and not report.calls:
+        return {"ok": None, "at": at, "sentence": "The call has no seal yet, so there is nothing to compare with.", "findings": findings}
+    told = [f"{report.rows:,} rows of the call as they were sealed"]
+    told += ["the checkpoints around its seals"] if report.checkpoints else ["no checkpoint near its seals was looked at"]
+    told += ["its content was redacted"] if report.redacted else []
+    told += ["it is incomplete"] if report.incomplete_calls else []
+    sentence = f"It fits: {', '.join(told)}." if report.ok else f"It does not fit: {report.damages:,} found."
+    return {"ok": report.ok, "at": at, "sentence": sentence, "findings": findings}
+
+
+async def _named(asked: Asked) -> tuple[UUID, int, int | None]:
+    call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
+    check_query(asked, "size")
+    size = asked.one("size")
+    return call_id, number, number_of(size, "size") if size else None
+
+
+async def _make(asked: Asked, call_id: UUID, number: int, size: int | None) -> Evidence:
+    return await asyncio.to_thread(make, asked.services.reader.url, call_id, number, size=size, within_s=_within_s(asked))
+
+
+async def _proof(asked: Asked, call_id: UUID, number: int, size: int | None) -> tuple[dict[str, Any] | None, str]:
+    """What leads from the call to a checkpoint; or why nothing does."""
+    try:
+        made = await _make(asked, call_id, number, size)
+    except (InvalidRequest, AuditUnavailable) as error:
+        if isinstance(error, InvalidRequest) and error.error_code != CODE:
+            raise
+        return None, error.message
+    checkpoint = checkpoints.parse(made.checkpoint)
+    return {
+        "checkpoint": made.checkpoint, "size": checkpoint.size, "at": checkpoint.at, "root": checkpoint.root.hex(),
+        "is_signed": not made.checkpoint.endswith("\n\n"), "sha256": made.sha256.hex(), "path": [one.hex() for one in made.path],
+    }, ""  # fmt: skip
+
+
+def _within_s(asked: Asked) -> float:
+    return asked.services.settings.config.limits.audit_read_s
+
+
+async def _side(asked: Asked, call_id: UUID, number: int, of: str) -> dict[str, Any] | None:
+    data = await read_part(asked.services.reader, call_id, number, of)
+    if data is None:
+        return None
+    tail = data[-arguments.ENDS :] if len(data) > arguments.WHOLE else None
+    side = arguments.one_side(arguments.shown(data[: arguments.WHOLE], tail, len(data), arguments.WHOLE))
+    name = "Asked for" if of == "arguments" else "Released"
+    return {"name": name, "of": of, "size": len(data), "sha256": sha256(data).hexdigest(), "side": side}
+
+
+def _label(found: Overview, number: int) -> str:
+    tool = found.tools.get(number)
+    return str(tool.name or "tool call") if tool is not None else str(found.blocks[number].kind)
+
+
+def _facts(found: Overview, number: int) -> list[list[Any]]:
+    """Names and values, as they are in the record; a later word on a tool call stands beside the first."""
+    call, tool, block = found.call, found.tools.get(number), found.blocks.get(number)
+    facts: list[list[Any]] = []
+    if tool is not None:
+        facts += [["Tool", tool.name], ["Tool call id", tool.tool_call_id], ["Runs at", tool.executor], ["Form", tool.form]]
+    for row, later in ((tool, False), (block, tool is not None)):
+        if row is not None:
+            word = "Later verdict" if later else "Verdict"
+            facts += [[word, row.verdict], [f"{word} by policy", row.policy], [f"{word}, rule", row.rule], [f"{word}, reason", row.reason]]
+    facts += [["Policies", call["policy"]], ["Policy revision", call["policy_revision"]], ["Policy set", call["policy_set"]]]
+    facts += [["Key", call["key"]], ["Key id", call["key_id"]], ["Session", call["session"]], ["Model", call["model"]]]
+    facts += [["Upstream", call["upstream"]], ["Gateway", call["gateway"]]]
+    return [[name, value] for name, value in facts if value not in (None, "")]
+
+
+def _times(found: Overview, number: int) -> list[list[Any]]:
+    tool, block = found.tools.get(number), found.blocks.get(number)
+    times = [["Call began", found.call["created_at"]]]
+    if (span := found.spans.get(number)) is not None:
+        times += [["First chunk", iso(span.first_at)], ["Last chunk", iso(span.last_at)]]
+    if tool is not None:
+        times += [["Decided", iso(tool.at)], ["Released", iso(tool.released_at)]]
+    if block is not None:
+        times += [["Decided again" if tool is not None else "Decided", iso(block.at)]]
+    times += [["Call ended", found.call["ended_at"]]]
+    return [[name, at] for name, at in times if at]
+
+
+def _judgements(found: Overview, details: Details, number: int) -> list[dict[str, Any]]:
+    texts = {row.step: row for row in details.judgements.get(number, [])}
+    told = []
+    for one in found.judged:
+        if one.block != number:
+            continue
+        own = texts.get(one.step)
+        told.append({
+            **{name: getattr(one, name) for name in _JUDGED}, "at": iso(one.at), "explanation": own.explanation if own else "",
+            "reply": to_text(bytes(own.reply or b"")) if own else "", "reply_size": own.reply_size if own else 0,
+        })  # fmt: skip
+    return told
+
+
+def _item(seals: list[dict[str, Any]]) -> dict[str, Any] | None:
+    return {**seals[0], "at": iso(seals[0]["at"])} if seals else None
+
+
+_CALL = f"{links.CALLS}/{{call_id}}"
+ROUTES = (
+    Route(f"{_CALL}/blocks/{{block}}/evidence", show_evidence),
+    Route(f"{_CALL}/blocks/{{block}}/evidence/file", evidence_file),
+    Route(f"{_CALL}/proof", show_proof),
+)

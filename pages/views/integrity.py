@@ -1,0 +1,58 @@
+"""How far sealing is, the newest checkpoint, what was dropped, and what a verification of the last minutes says."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from db.filters import first_id
+from db.read.items import time as iso
+from db.seals.state import state
+from db.seals.verify import verify_part
+from pages import links
+from pages.page import Asked, Page, Route
+from pages.views.call import check_query
+from protocol.errors import AuditUnavailable, InvalidRequest
+
+_MINUTES = (5, 60)
+"""What may be verified from the page."""
+
+
+async def show(asked: Asked) -> Page:
+    """The state, and with `verify=MINUTES` also what a verification of so many minutes says."""
+    check_query(asked, "verify")
+    asked_for = asked.one("verify")
+    if asked_for and asked_for not in map(str, _MINUTES):
+        raise InvalidRequest(f"must be one of {', '.join(map(str, _MINUTES))}", param="verify")
+    limits = asked.services.settings.config.limits
+    found = await asyncio.to_thread(state, asked.services.reader.url, within_s=limits.audit_read_s)
+    now = datetime.now(UTC)
+    values = {
+        **found,
+        "sealed_at": iso(found["sealed_at"]),
+        "oldest": iso(found["oldest"]),
+        "lag_ms": round((now - found["oldest"]).total_seconds() * 1000) if found["oldest"] else None,
+        "gone": [{**one, "before": iso(one["before"]), "at": iso(one["at"])} for one in found["gone"]],
+        "is_signed": bool(found["checkpoint"]) and not found["checkpoint"].endswith("\n\n"),
+        "checkpoint_s": limits.checkpoint_s,
+        "verified": await _verified(asked, now, int(asked_for)) if asked_for else None,
+        "minutes": [[minutes, links.with_query(links.INTEGRITY, {"verify": minutes})] for minutes in _MINUTES],
+        "at": iso(now),
+    }
+    return Page(template="integrity.html", title="Integrity", values=values)
+
+
+async def _verified(asked: Asked, now: datetime, minutes: int) -> dict[str, Any]:
+    low = first_id(now - timedelta(minutes=minutes))
+    within_s = asked.services.settings.config.limits.audit_read_s
+    try:
+        report = await asyncio.to_thread(
+            verify_part, asked.services.reader.url, call_id=None, low=low, high=None, within_s=within_s
+        )  # fmt: skip
+    except (AuditUnavailable, InvalidRequest) as error:
+        return {"ok": None, "sentence": f"It could not be verified here: {error.message}.", "findings": []}
+    told = f"{report.calls:,} sealed calls with {report.rows:,} rows, {report.unsealed:,} not sealed yet"
+    sentence = f"It fits: {told}." if report.ok else f"It does not fit: {report.damages:,} found in {told}."
+    return {"ok": report.ok, "sentence": sentence, "findings": [str(one) for one in report.findings]}
+
+
+ROUTES = (Route(links.INTEGRITY, show),)
