@@ -26,6 +26,7 @@ _INJECTED = (
 """Elements that agents put into a user's turn and nobody typed."""
 _OFFSET = struct.Struct(">II")
 _SIDE_TOKENS = 1
+_MOST_KNOWN = 20_000
 _ABSENT = msgspec.Raw()
 
 
@@ -57,10 +58,11 @@ _canonical = msgspec.json.Encoder(order="sorted").encode
 NONE = History()
 
 
-def history(body: bytes) -> History:
+def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
     """Return the history in a request's body. What is no request, or has more values or turns than one may have, has none.
 
-    Takes 3 ms of CPU a MB; a body of 16 MB 0.1 s at worst.
+    `known` keeps marks by the hash of a turn's bytes from one request to the next: most turns come again as they were. Takes 3 to 4 ms of
+    CPU a MB, and 2 where most are known; a body of 16 MB 0.1 s at worst.
     """
     if count_values(body, MAX_BODY_VALUES) > MAX_BODY_VALUES:
         return NONE
@@ -74,8 +76,13 @@ def history(body: bytes) -> History:
     offsets: list[bytes] = []
     preview, end = "", 0
     for raw in read.messages:
-        begin = body.index(bytes(raw), end)
+        begin = _place(body, bytes(raw), end)
         end = begin + len(memoryview(raw))
+        digest = hashlib.sha256(raw).digest() if known is not None and preview else b""
+        if digest and known is not None and (mark := known.get(digest)) is not None:
+            marks.append(mark)
+            offsets.append(_OFFSET.pack(begin, end))
+            continue
         turn = _turn(raw)
         role = turn.get("role") if type(turn) is dict else None
         if not marks and role in ("system", "developer"):
@@ -84,7 +91,19 @@ def history(body: bytes) -> History:
             preview = typed(turn.get("content"))
         marks.append(_mark(turn, raw))
         offsets.append(_OFFSET.pack(begin, end))
+        if digest and known is not None:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[digest] = marks[-1]
     return History(len(marks), b"".join(marks), b"".join(offsets), preview, _is_side(read))
+
+
+def _place(body: bytes, raw: bytes, after: int) -> int:
+    """Where a turn begins behind another: behind a comma and blanks, where a search for all of it would cost as much as its hash."""
+    at = after
+    while body[at : at + 1] in (b",", b" ", b"\n", b"\r", b"\t"):
+        at += 1
+    return at if after and body.startswith(raw, at) else body.index(raw, after)
 
 
 def spans(offsets: bytes) -> list[tuple[int, int]]:

@@ -43,6 +43,7 @@ class HistoryWriter:
     def __init__(self, database_url: str) -> None:
         self._conninfo = conninfo(database_url)
         self._connection: psycopg.Connection | None = None
+        self._marks: dict[bytes, bytes] = {}
 
     def write(self, bodies: Mapping[str, bytes | None]) -> int:
         """Write the histories of these calls; a body that is None is read. Returns how many were new. Raises AuditUnavailable."""
@@ -79,7 +80,7 @@ class HistoryWriter:
         found: dict[UUID, History] = {}
         for call, body in bodies.items():
             if (known := body if body is not None else self._body(call)) is not None:
-                found[call] = history(known)
+                found[call] = history(known, self._marks)
         if not found:
             return 0
         each = found.values()

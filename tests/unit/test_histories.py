@@ -37,6 +37,17 @@ def test_the_marks_of_a_longer_history_begin_with_those_of_a_shorter_one() -> No
     assert first == third
 
 
+def test_marks_of_turns_that_come_again_are_the_same_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = [_user(f"turn {n}") for n in range(9)]
+    known: dict[bytes, bytes] = {}
+    bodies = [_body(*turns[:n]) for n in range(1, 10)]
+    assert [history(body, known) for body in bodies] == [history(body) for body in bodies]
+    assert len(known) == 8
+    monkeypatch.setattr("protocol.histories._MOST_KNOWN", 3)
+    assert [history(body, known) for body in bodies] == [history(body) for body in bodies]
+    assert len(known) <= 8
+
+
 def test_offsets_say_where_each_turn_is() -> None:
     turns = [{"role": "system", "content": "s"}, _user("é, ü"), {"role": "assistant", "content": None, "tool_calls": []}, _user("é, ü")]
     body = _body(*turns)
