@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from db.filters import parse_filters
 from db.read.sessions import COUNTED, MOST_CALLS, SessionCalls, SessionReader
-from pages import links
+from pages import links, listing
 from pages.conversation import Act, Step, Turn, branches, steps, wanted
 from pages.diff import Diff
-from pages.page import Answer, Asked, Download, Page, Route, Shown
+from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown
 from pages.session_export import FORMS, export
 from protocol.errors import InvalidRequest, NotFound
 from protocol.prefix_tree import MAIN, Placed, place
@@ -17,28 +16,32 @@ from protocol.sessions import GUESSED
 
 CALLS = 20
 """Calls of a page."""
-_FIELDS = ("key", "session", "model", "policy", "name", "since", "until")
+_FIELDS, _MORE_FIELDS = ("q", "key", "session", "since", "until"), ("model", "policy", "name", "verdict", "key_id")
+"""Filters in sight, and those behind "More". They choose calls: a session with such a call is listed by the last of them."""
+_WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"), ("7 d", "-7d"))
 
 
 async def sessions(asked: Asked) -> Answer:
     """The list, by last call."""
-    given = [(name, value) for name, value in asked.query if value]
-    filters = parse_filters(given, of="calls")
-    found = await SessionReader(asked.services.reader.engine).page(await asked.services.reader.named(filters))
-    kept = {name: value for name, value in given if name != "cursor"}
-    older = found["next_cursor"] and links.with_query(links.SESSIONS, {**kept, "cursor": found["next_cursor"]})
+    found = listing.read(asked, "calls")
+    if isinstance(found, Redirect):
+        return found
+    if found.filters.order != "desc":
+        raise InvalidRequest("sessions are listed by their last call", param="order")
+    reader = asked.services.reader
+    page = await SessionReader(reader.engine).page(await reader.named(found.filters))
+    kept = {**found.given, **{name: value for name, value in found.paging.items() if name != "cursor"}}
+    older = page["next_cursor"] and links.with_query(found.path, {**kept, "cursor": page["next_cursor"]})
     values = {
-        **found, "filters": [(name, kept.get(name, "")) for name in _FIELDS], "is_filtered": bool(kept.keys() - {"limit"}),
-        "chips": [
-            (name, value, links.with_query(links.SESSIONS, {k: v for k, v in kept.items() if k != name})) for name, value in kept.items()
-        ],
+        **page, "chips": found.chips(), "list": found.path, "canonical": links.SESSIONS, "counted": COUNTED,
+        "fields": listing.fields("calls", _FIELDS, found.given), "more_fields": listing.fields("calls", _MORE_FIELDS, found.given),
+        "windows": [(name, found.link(since=since, until=None)) for name, since in _WINDOWS],
         "pager": {
-            "shown": len(found["items"]), "more": bool(older), "older": older, "newer": None,
-            "newest": links.with_query(links.SESSIONS, kept) if filters.after else None,
+            "shown": len(page["items"]), "more": bool(older), "older": older, "newer": None,
+            "newest": found.link() if found.filters.after else None,
         },
-        "counted": COUNTED,
     }  # fmt: skip
-    shown = Shown([UUID(item["last_call_id"]) for item in found["items"]], len(found["items"]))
+    shown = Shown([UUID(item["last_call_id"]) for item in page["items"]], len(page["items"]))
     return Page(template="sessions.html", title="Sessions", values=values, shown=shown)
 
 
