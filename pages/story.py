@@ -17,13 +17,14 @@ from pages import arguments
 from pages.sides import Decided, Got, Said
 from protocol.records import to_text
 
-PAGE = 50
+PAGE = 40
 """Content blocks on a page."""
 FEW = 10
 """Up to so many rows, each may show much."""
-BUDGET, BUDGET_OF_FEW = 20_000, 64_000
+BUDGET, BUDGET_OF_FEW = 10_000, 64_000
 """Bytes of arguments and texts on a page of many rows, and of few."""
-LEAST = 240
+LEAST = 160
+"""Bytes of a text that are shown however many rows there are."""
 _WORDS = {
     "allow": "allowed", "replace": "REPLACED", "block": "BLOCKED", "withheld": "WITHHELD", "discarded": "DISCARDED", "hold": "HELD",
     "": "no verdict",
@@ -73,7 +74,7 @@ class Cut:
     tail: int
 
 
-NO_DETAILS = Details({}, {}, {}, {}, {})
+NO_DETAILS = Details({}, {}, {}, {})
 
 
 def cut_for(found: Overview, numbers: Sequence[int]) -> Cut:
@@ -108,14 +109,14 @@ def decided(found: Overview, upstream: Mapping[int, Said]) -> list[Decided]:
 def rows(found: Overview, numbers: Sequence[int], details: Details, sides: Sides, cut: Cut) -> list[dict[str, Any]]:
     """Return the rows of these blocks."""
     texts = max(LEAST, (BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET // 2) // max(1, len(numbers)))
-    return [_row(found, number, details, sides, cut, texts) for number in numbers]
+    return [_row(found, numbers, number, details, sides, cut, texts) for number in numbers]
 
 
-def _row(found: Overview, number: int, details: Details, sides: Sides, cut: Cut, texts: int) -> dict[str, Any]:
+def _row(found: Overview, numbers: Sequence[int], number: int, details: Details, sides: Sides, cut: Cut, texts: int) -> dict[str, Any]:
     tool, said, span = found.tools.get(number), sides.upstream.get(number), found.spans.get(number)
     verdict, judgements = _verdict(found, number), details.judgements.get(number, [])
     last = found.blocks.get(number) or tool
-    steps = [_step(found, number, row) for row in judgements]
+    steps = [_step(found, number, row, whole=len(numbers) <= FEW) for row in judgements]
     kind = _kind(found, number, said)
     row: dict[str, Any] = {
         "number": number,
@@ -146,9 +147,10 @@ def _row(found: Overview, number: int, details: Details, sides: Sides, cut: Cut,
         "scores": details.scores.get(number, []),
         "decisions": details.decisions.get(number, []),
         "holds": _holds(span, tool, steps),
-        "label_of": _label_of(details.labels.get(number)),
+        "label_of": None,
         "sealed_bytes": said.sealed if said is not None else 0,
         "is_judged": bool(steps) and tool is not None,
+        "is_one_of_many": len(numbers) > FEW,
     }
     row["sentence"] = _sentence(found, number, row)
     row["because"] = _because(row)
@@ -323,8 +325,8 @@ def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _step(found: Overview, number: int, row: Any) -> dict[str, Any]:
-    """One question to a judge, with what it answered."""
+def _step(found: Overview, number: int, row: Any, *, whole: bool) -> dict[str, Any]:
+    """One question to a judge, with what it answered; prompt and reply where there is room."""
     own = next(j for j in found.judged if j.block == number and j.step == row.step)
     probability, threshold = finite(own.probability), finite(own.threshold)
     return {
@@ -332,7 +334,8 @@ def _step(found: Overview, number: int, row: Any) -> dict[str, Any]:
         "threshold": threshold, "reached": probability is not None and threshold is not None and probability >= threshold,
         "latency_ms": own.latency_ms, "attempts": own.attempts, "error": own.error, "explanation": from_column(row.explanation),
         "input_tokens": row.input_tokens, "output_tokens": row.output_tokens,
-        "prompt": _beginning(row.prompt, row.prompt_size), "reply": _beginning(row.reply, row.reply_size),
+        "prompt": _beginning(row.prompt if whole else b"", row.prompt_size),
+        "reply": _beginning(row.reply if whole else b"", row.reply_size),
     }  # fmt: skip
 
 
@@ -351,10 +354,6 @@ def _holds(span: Span | None, tool: Any, steps: Sequence[Mapping[str, Any]]) -> 
     if tool.released_at is not None:
         holds.append({"who": "commit", "ms": max(0, _ms(tool.at, tool.released_at))})
     return [hold for hold in holds if hold["ms"]]
-
-
-def _label_of(row: Any) -> dict[str, Any] | None:
-    return None if row is None else {"label": row.label, "note": from_column(row.note), "key": from_column(row.key), "at": iso(row.at)}
 
 
 def _ms(begin: datetime, end: datetime) -> int:

@@ -7,13 +7,15 @@ long a beginning and an end are. Must not know: words, templates.
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, LiteralString
 from uuid import UUID
 
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from db.models import Call
+from db.filters import created_at
+from db.models import Call, End
 from db.read.items import (
     JsonObject,
     attempt_item,
@@ -24,8 +26,8 @@ from db.read.items import (
     score_item,
 )
 from db.read.queries import AuditReader, reading, without_beginning
-from db.read.views import CALL_LOG, ids_of, rows_of
-from db.text import from_column
+from db.text import from_column, to_column
+from protocol.histories import MARK_BYTES, split
 from protocol.records import to_bytes
 
 Connection = AsyncConnection
@@ -34,6 +36,8 @@ MOST_EVENTS = 200
 MOST_CHUNKS = 400
 MOST_BYTES = 512 * 1024
 """Up to so much, both sides of a call are read whole for its page."""
+EARLIER = 50
+"""Calls of a session before one, among which the one that it goes on from is looked for."""
 BEGINNING = 16
 """Chunks of a block that its beginning is read from."""
 _SPANS: LiteralString = """
@@ -56,6 +60,7 @@ SELECT block, step, at, model, policy, probability, threshold, latency_ms, attem
 ORDER BY block, step
 """
 _EVENTS: LiteralString = "SELECT kind, number, at, detail FROM events WHERE call_id = :call ORDER BY at, kind, number LIMIT :most"
+_INCOMPLETE: LiteralString = "SELECT EXISTS (SELECT FROM events WHERE call_id = :call AND kind = 'incomplete')"
 _ATTEMPTS: LiteralString = "SELECT * FROM attempts WHERE call_id = :call ORDER BY segment, attempt"
 _REST: LiteralString = """
 SELECT (SELECT octet_length(body) FROM request_bodies WHERE call_id = :call) AS body_size,
@@ -87,13 +92,18 @@ SELECT block, step, octet_length(prompt) AS prompt_size, octet_length(reply) AS 
 FROM judgements WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[])) ORDER BY block, step
 """
 _BEGINNINGS: LiteralString = """
-SELECT w.block, k.seq, k.raw FROM unnest(CAST(:blocks AS integer[]), CAST(:firsts AS integer[])) AS w(block, first)
+SELECT w.block, k.seq, k.raw FROM unnest(CAST(:blocks AS integer[]), CAST(:firsts AS integer[]), CAST(:lasts AS integer[]))
+    AS w(block, first, last)
 CROSS JOIN LATERAL (
-    SELECT seq, raw FROM chunks WHERE call_id = :call AND seq >= w.first AND block = w.block AND octet_length(raw) < 65536
+    SELECT seq, raw FROM chunks WHERE call_id = :call AND seq >= w.first AND seq <= w.last AND block = w.block AND octet_length(raw) < 65536
     ORDER BY seq LIMIT :most
 ) k ORDER BY k.seq
 """
 _OPENING: LiteralString = "SELECT block, substring(raw FROM 1 FOR 65536) AS raw FROM chunks WHERE call_id = :call ORDER BY seq LIMIT 1"
+_EARLIER: LiteralString = """
+SELECT c.call_id, h.marks FROM calls c JOIN histories h ON h.call_id = c.call_id AND h.call_id < :call
+WHERE c.session = :session AND c.key = :key AND c.call_id < :call ORDER BY c.call_id DESC LIMIT :most
+"""
 _SENT: LiteralString = """
 SELECT CASE WHEN e.relayed < 0 THEN (SELECT max(v.number) FROM events v WHERE v.call_id = :call AND v.kind = 'relayed')
     ELSE e.relayed END AS relayed FROM (SELECT) one LEFT JOIN ends e ON e.call_id = :call
@@ -121,7 +131,6 @@ class Details:
     judgements: dict[int, list[Any]]
     scores: dict[int, list[JsonObject]]
     decisions: dict[int, list[JsonObject]]
-    labels: dict[int, Any]
 
 
 @dataclass(slots=True)
@@ -163,25 +172,27 @@ class Overview:
 async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview | None:
     """Return what is known of a call; None where no call has that id."""
     given = {"call": call_id}
-    calls = rows_of(CALL_LOG)
-    row: Any = (await connection.execute(select(calls).params({ids_of(CALL_LOG): [call_id]}))).one_or_none()
-    if row is None and (row := await without_beginning(connection, call_id)) is None:
+    begun: Any = (await connection.execute(select(*Call.__table__.columns).where(Call.call_id == call_id))).one_or_none()
+    row = await without_beginning(connection, call_id) if begun is None else await _row(connection, begun)
+    if row is None:
         return None
-    begun = (await connection.execute(select(*Call.__table__.columns).where(Call.call_id == call_id))).one_or_none()
     spans = {
         own.block: Span(own.chunks, own.first_seq, own.last_seq, own.first_at, own.last_at, int(own.size))
         for own in await connection.execute(text(_SPANS), given)
     }
-    events = [event_item(own) for own in await connection.execute(text(_EVENTS), given | {"most": MOST_EVENTS})]
+    tools = {own.block: own for own in await connection.execute(text(_TOOLS), given)}
+    blocks = {own.block: own for own in await connection.execute(text(_BLOCKS), given)}
+    last = [(blocks.get(block) or tool).verdict for block, tool in tools.items()]
+    row.tool_calls, row.tool_calls_blocked = len(last), sum(verdict != "allow" for verdict in last)
     found = Overview(
         call_id,
         {**call_item(row), **facts(begun, "calls")},
         spans,
-        {own.block: own for own in await connection.execute(text(_TOOLS), given)},
-        {own.block: own for own in await connection.execute(text(_BLOCKS), given)},
+        tools,
+        blocks,
         list(await connection.execute(text(_JUDGED), given)),
         (await connection.execute(text(_RELEASES), given)).one(),
-        events,
+        [event_item(own) for own in await connection.execute(text(_EVENTS), given | {"most": MOST_EVENTS})],
         [attempt_item(own) for own in await connection.execute(text(_ATTEMPTS), given)],
         (await connection.execute(text(_REST), given | {"name": str(call_id)})).one(),
         list(await connection.execute(text(_SEAL), given)),
@@ -191,6 +202,16 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
         found.before, found.next = (await connection.execute(text(_BESIDE), beside)).one()
     found.numbers = _in_order(found)
     return found
+
+
+async def _row(connection: AsyncConnection, begun: Any) -> SimpleNamespace:
+    """What `call_log` shows of a call, but for the sums of its tool calls: those are of rows that are read anyway."""
+    call = {name: from_column(value) if isinstance(value, str) else value for name, value in begun._mapping.items()}
+    end: Any = (await connection.execute(select(*End.__table__.columns).where(End.call_id == begun.call_id))).mappings().one_or_none()
+    known: dict[str, Any] = dict(end) if end is not None else dict.fromkeys(End.__table__.columns.keys())
+    marked = await connection.scalar(text(_INCOMPLETE), {"call": begun.call_id})
+    times = {"created_at": created_at(begun.call_id), "claimed_at": begun.at, "ended_at": known["at"]}
+    return SimpleNamespace(**(known | call | times | {"state": known["state"] or "ACTIVE", "incomplete": marked}))
 
 
 def _in_order(found: Overview) -> list[int]:
@@ -211,7 +232,7 @@ def _in_order(found: Overview) -> list[int]:
 
 
 async def read_details(connection: AsyncConnection, call_id: UUID, blocks: Sequence[int], *, most: int, tail: int) -> Details:
-    """Return arguments, judgements, scores and labels of these blocks: of each text the first `most` bytes, of longer arguments also the
+    """Return arguments, judgements, scores and decisions of these blocks: of each text the first `most` bytes, of longer arguments also the
     last `tail`."""
     given = {"call": call_id, "blocks": list(blocks)}
     judgements: dict[int, list[Any]] = {}
@@ -223,16 +244,9 @@ async def read_details(connection: AsyncConnection, call_id: UUID, blocks: Seque
         query = f"SELECT * FROM {name} WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[])) ORDER BY block, step"
         for row in await connection.execute(text(query), given):
             into.setdefault(row.block, []).append(item(row))
-    labels: dict[int, Any] = {}
-    # a database of before has no such table
-    if blocks and await connection.scalar(text("SELECT to_regclass('labels')")) is not None:
-        query = (
-            "SELECT block, at, key, label, note FROM labels WHERE call_id = :call AND block = ANY (CAST(:blocks AS integer[])) ORDER BY at"
-        )
-        labels = {row.block: row for row in await connection.execute(text(query), given)}
     cuts = given | {"most": most, "tail": tail}
     arguments = {row.block: row for row in await connection.execute(text(_ARGUMENTS), cuts)}
-    return Details(arguments, judgements, scores, decisions, labels)
+    return Details(arguments, judgements, scores, decisions)
 
 
 async def read_chunks(connection: AsyncConnection, call_id: UUID) -> AsyncIterator[tuple[int, int, bytes]]:
@@ -246,12 +260,14 @@ async def read_chunks(connection: AsyncConnection, call_id: UUID) -> AsyncIterat
         yield seq, block, raw
 
 
-async def read_beginnings(connection: AsyncConnection, call_id: UUID, blocks: dict[int, int]) -> tuple[bytes, list[tuple[int, bytes]]]:
-    """Return the call's first chunk where it is of no block, and block and bytes of the first chunks of some blocks, each of which begins
-    with the chunk that `blocks` says."""
+async def read_beginnings(connection: AsyncConnection, call_id: UUID, blocks: dict[int, Span]) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """Return the call's first chunk where it is of no block, and block and bytes of the first chunks of some blocks."""
     opening = await connection.execute(text(_OPENING), {"call": call_id})
     first = next((bytes(raw) for block, raw in opening if block < 0 and len(raw) < 65536), b"")
-    given = {"call": call_id, "blocks": list(blocks), "firsts": list(blocks.values()), "most": BEGINNING}
+    # far chunks of a block may lie behind those of many others
+    ends = [min(span.last_seq, span.first_seq + 10 * BEGINNING) for span in blocks.values()]
+    firsts = [span.first_seq for span in blocks.values()]
+    given = {"call": call_id, "blocks": list(blocks), "firsts": firsts, "lasts": ends, "most": BEGINNING}
     return first, [(block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), given)]
 
 
@@ -296,6 +312,25 @@ async def read_part(reader: AuditReader, call_id: UUID, block: int, part: str, s
     async with reading(reader.engine) as connection:
         found = await connection.scalar(text(query), given)
     return None if found is None else bytes(found)
+
+
+def _in_common(own: Sequence[bytes], other: Sequence[bytes]) -> int:
+    return next((at for at, (mark, same) in enumerate(zip(own, other, strict=False)) if mark != same), min(len(own), len(other)))
+
+
+async def read_parent(connection: AsyncConnection, found: Overview) -> tuple[str, int, int] | None:
+    """Return the earlier call of the session that this call's request goes on from, how many turns they have in common, and how many this
+    one has; None where that is not known."""
+    given = {"call": found.call_id, "key": to_column(found.call["key"] or ""), "session": to_column(found.call["session"] or "")}
+    own = await connection.scalar(text("SELECT marks FROM histories WHERE call_id = :call"), given)
+    if not own or not found.call["session"]:
+        return None
+    best: tuple[str, int] | None = None
+    for row in await connection.execute(text(_EARLIER), given | {"most": EARLIER}):
+        common = _in_common(split(bytes(own)), split(bytes(row.marks)))
+        if common and (best is None or common > best[1]):
+            best = str(row.call_id), common
+    return None if best is None else (*best, len(own) // MARK_BYTES)
 
 
 async def read_gone(connection: AsyncConnection, call_id: UUID) -> tuple[datetime, str] | None:

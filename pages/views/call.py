@@ -138,8 +138,12 @@ async def _rows(asked: Asked, connection: Connection, found: Overview, numbers: 
     cut = cut or story.cut_for(found, numbers)
     details = await read_details(connection, found.call_id, numbers, most=cut.most, tail=cut.tail)
     sides = await _sides(asked, connection, found, numbers)
+    rows = story.rows(found, numbers, details, sides, cut)
+    labels = await asked.services.labels.newest((found.call_id, row["number"]) for row in rows if row["is_judged"])
+    for row in rows:
+        row["label_of"] = labels.get((found.call_id, row["number"]))
     return {
-        "rows": story.rows(found, numbers, details, sides, cut), "left": sides.left if len(sides.left) < arguments.ENDS else "",
+        "rows": rows, "left": sides.left if len(sides.left) < arguments.ENDS else "",
         "failed": sides.failed, "problem": sides.problem,
     }  # fmt: skip
 
@@ -151,7 +155,7 @@ async def _sides(asked: Asked, connection: Connection, found: Overview, numbers:
         chunks = [(seq, block, raw) async for seq, block, raw in read_chunks(connection, found.call_id)]
         sent = [piece async for piece in read_sent(connection, found.call_id)]
         return await asyncio.to_thread(whole_sides, found, dialects, chunks, sent)
-    firsts = {number: found.spans[number].first_seq for number in numbers if number in found.spans and number not in found.tools}
+    firsts = {number: found.spans[number] for number in numbers if number in found.spans and number not in found.tools}
     opening, beginnings = await read_beginnings(connection, found.call_id, firsts)
     return await asyncio.to_thread(_beginnings, dialects, opening, beginnings)
 

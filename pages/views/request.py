@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from db.read.queries import reading
-from db.read.story import Overview, read_overview
+from db.read.story import Overview, read_overview, read_parent
 from db.read.wire import read_slices
 from pages import links, request
 from pages.page import Asked, Download, Page, Route, Shown
@@ -27,13 +27,24 @@ async def show_request(asked: Asked) -> Page:
     """The newest turns, open; the others, the instructions and the tools folded."""
     call_id = await call_of(asked)
     check_query(asked)
-    found = await _overview(asked, call_id)
-    values: dict[str, Any] = {**frame(found, "request"), "request": None, "unread": None, "why": ""}
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+        if found is None:
+            raise NotFound(f"no call {call_id} is on record", param="call_id")
+        parent = await read_parent(connection, found)
+    new = None if parent is None else parent[2] - parent[1]
+    values: dict[str, Any] = {
+        **frame(found, "request"),
+        "request": None,
+        "unread": None,
+        "why": "",
+        "parent": parent[0] if parent else None,
+    }
     async with decoding(found.rest.body_size or 0):
         body = await _body(asked, call_id)
         if body:
             try:
-                values["request"] = await asyncio.to_thread(lambda: request.shown(_decode(found, body)))
+                values["request"] = await asyncio.to_thread(lambda: request.shown(_decode(found, body), new=new))
             except (InvalidRequest, RecursionError) as error:
                 values["unread"] = to_text(body[:_UNREAD])
                 values["why"] = error.message if isinstance(error, InvalidRequest) else "it is nested too deeply"

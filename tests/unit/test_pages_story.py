@@ -66,7 +66,7 @@ def call(*rows: Any, state: str = "ENDED", reason: str = "complete", judged: Any
 
 def told(found: Overview, *, sides: Sides | None = None, details: Details | None = None) -> list[dict[str, Any]]:
     """The rows of all blocks."""
-    return story.rows(found, found.numbers, details or Details({}, {}, {}, {}, {}), sides or Sides(), WHOLE)
+    return story.rows(found, found.numbers, details or Details({}, {}, {}, {}), sides or Sides(), WHOLE)
 
 
 def test_each_verdict_says_what_happened_to_whom() -> None:
@@ -135,7 +135,7 @@ def test_every_question_to_a_judge_is_told_with_who_held_the_call_how_long() -> 
         )
         for own in judged
     ]  # fmt: skip
-    details = Details({}, {1: read}, {}, {}, {})
+    details = Details({}, {1: read}, {}, {})
     [made] = told(call(tool(1, "block", reason="judge", policy="tool_judge"), judged=judged), details=details)
     assert [(step["probability"], step["reached"], step["error"]) for step in made["steps"]] == [
         (None, False, "deadline"),
@@ -147,7 +147,7 @@ def test_every_question_to_a_judge_is_told_with_who_held_the_call_how_long() -> 
 
 def read_of(asked: bytes, released: bytes | None = None) -> Details:
     row = SimpleNamespace(start=asked[:600], tail=asked[-100:], released=released, released_tail=None)
-    return Details({0: row}, {}, {}, {}, {})
+    return Details({0: row}, {}, {}, {})
 
 
 def test_arguments_stand_in_the_order_in_which_they_were_sent_and_changes_by_line() -> None:
