@@ -179,7 +179,8 @@ class Figures:
         shown = await redis.call("HGETALL", layout.GATEWAYS_KEY)
         gateways = live_gateways(dict(zip(shown[::2], shown[1::2], strict=True)), beats.now)
         live = {role: len(names) for role, names in sorted(beats.live.items()) if role in ("policy", "judge", "audit", "pages")}
-        return {"roles": {"gateway": len(gateways), **live}}
+        held = [[policy, revision, n] for (policy, revision), n in sorted(heartbeats.held_revisions(beats.live).items())]
+        return {"roles": {"gateway": len(gateways), **live}, "held": held}
 
     async def _read_memory(self) -> JsonObject:
         info = (await (await self._connection()).call("INFO", "memory")).decode(errors="replace")

@@ -1,15 +1,17 @@
 """Which view answers which path."""
 
 from pages.page import Route
-from pages.views import call, diff, evidence, integrity, lists, overview, reads, request, search, sessions, text, wire
+from pages.views import call, diff, evidence, integrity, keys, lists, overview, policies, reads, request, search, sessions, text, wire
 
 ROUTES: tuple[Route, ...] = (
     *call.ROUTES,
     *diff.ROUTES,
     *evidence.ROUTES,
     *integrity.ROUTES,
+    *keys.ROUTES,
     *lists.ROUTES,
     *overview.ROUTES,
+    *policies.ROUTES,
     *reads.ROUTES,
     *request.ROUTES,
     *search.ROUTES,

@@ -29,6 +29,16 @@ class Heartbeats(NamedTuple):
         return found
 
 
+def held_revisions(live: Mapping[str, set[str]]) -> dict[tuple[str, str], int]:
+    """Return how many living policy workers have each revision of each policy."""
+    found: dict[tuple[str, str], int] = {}
+    for shown in live.get("series", set()):
+        policy, _, rest = shown.rpartition("@")
+        key = policy, rest.partition(":")[0]
+        found[key] = found.get(key, 0) + 1
+    return found
+
+
 def parse(now: int, fields: Mapping[bytes, bytes]) -> Heartbeats:
     """Read what `WORKERS_KEY` holds. Raises ValueError."""
     return Heartbeats(now, {field.decode(errors="replace"): int(at) for field, at in fields.items()})

@@ -73,7 +73,7 @@ WORKERS_KEY = "sluice:{00}:workers"
 """Hash: heartbeats of worker processes, `role:name` to the last one in ms on Redis' clock (`streams.heartbeats`).
 
 Policy workers also write `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls;
-and `set:SET:NAME`, the policy set under which they begin calls.
+`set:SET:NAME`, the policy set under which they begin calls; and `series:POLICY@REVISION:NAME` for each revision they have, for people.
 """
 DATABASE_KEY = "sluice:{00}:database"
 

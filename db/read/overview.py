@@ -44,7 +44,7 @@ SELECT call_id, block, bool_or(is_tool) FROM (
 ) r GROUP BY 1, 2 ORDER BY 1 DESC, 2 DESC LIMIT :most
 """
 _OPEN = """
-SELECT o.id::text, c.key, c.model, c.policy, c.session, k.seq, k.verdict, r.seq
+SELECT o.id::text, c.key, c.model, c.policy, c.policy_revision, c.session, k.seq, k.verdict, r.seq
 FROM unnest(CAST(:ids AS uuid[])) o (id)
 LEFT JOIN calls c ON c.call_id = o.id AND c.call_id >= CAST(:low AS uuid)
 LEFT JOIN LATERAL (
@@ -76,10 +76,11 @@ async def open_calls(connection: AsyncConnection, ids: Sequence[str]) -> list[Js
     rows = await connection.execute(text(_OPEN), {"ids": list(ids), "low": min(ids)})
     return [
         {
-            "call_id": call_id, "since": time(created_at(UUID(call_id))), "key": _text(key), "model": _text(model), "policy": _text(policy),
+            "call_id": call_id, "since": time(created_at(UUID(call_id))), "key": _text(key), "model": _text(model),
+            "policy": _text(policy), "revision": _text(revision),
             "session": _text(session), "chunks": seq or 0, "held": max(0, (seq or 0) - (released or 0)) if verdict == "hold" else 0,
         }
-        for call_id, key, model, policy, session, seq, verdict, released in rows
+        for call_id, key, model, policy, revision, session, seq, verdict, released in rows
     ]  # fmt: skip
 
 

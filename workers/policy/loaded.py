@@ -28,17 +28,18 @@ class LoadedPolicies:
             name: load(steps, search_path=settings.search_path, session_version=SESSION_VERSION, config=self.config)
             for name, steps in self.config.policies.items()
         }
-        self._revisions = [f"{name}@{revision}" for name, (_, revision) in self.series.items()]
+        self.revisions = [f"{name}@{revision}" for name, (_, revision) in self.series.items()]
+        """`NAME@REVISION` of each."""
 
     @property
     def pins(self) -> list[str]:
         """What a worker with these may claim: the revisions of its policies, and its set behind `=`."""
-        return [*self._revisions, f"={self.set}"]
+        return [*self.revisions, f"={self.set}"]
 
     @property
     def kind(self) -> str:
         """The same for workers that have the same revision of every policy."""
-        return hashlib.sha256("\n".join(sorted(self._revisions)).encode()).hexdigest()[:12]
+        return hashlib.sha256("\n".join(sorted(self.revisions)).encode()).hexdigest()[:12]
 
     def choose(self, start: Start, pinned: str | None, revision: str) -> tuple[str, Series, PipelineError | None]:
         """Return the policy's name, its series and revision, or why there is none."""

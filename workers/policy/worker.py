@@ -106,7 +106,8 @@ class PolicyWorker:
     @property
     def _heartbeats(self) -> tuple[tuple[str, str], ...]:
         policies = self._policies
-        return ("policy", self.name), ("policies", f"{policies.kind}:{self.name}"), ("set", f"{policies.set}:{self.name}")
+        series = [("series", f"{revision}:{self.name}") for revision in policies.revisions]
+        return ("policy", self.name), ("policies", f"{policies.kind}:{self.name}"), ("set", f"{policies.set}:{self.name}"), *series
 
     # --- claiming ---
 

@@ -1,0 +1,132 @@
+"""Policies: which revisions live workers have, and what each did in a day and a week."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from db.filters import parse_filters
+from db.read import policies as of_record
+from db.read.queries import reading
+from db.read.usage import Group, Judged, judged, last_days, share, usage
+from pages import links
+from pages.escape import spelled
+from pages.figures import figures_of
+from pages.page import Asked, Page, Route, Shown
+from protocol.errors import NotFound
+
+DAYS = (1, 7)
+BLOCKS = 20
+BY = (Group.POLICY, Group.REVISION)
+Pair = tuple[str, str]
+
+
+async def list_policies(asked: Asked) -> Page:
+    """Every policy and revision of the last week, and those that workers have."""
+    look, rows = await asyncio.gather(figures_of(asked.services).look(), _rows(asked, None))
+    held = _held(look)
+    found = [*rows["items"], *(_empty(name, revision) for name, revision in sorted(held) if (name, revision) not in rows["known"])]
+    values = {
+        "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in found], "newest": rows["newest"],
+        "is_known": look["workers"]["age_s"] is not None, "waiting": _waiting(look, held), "days": DAYS,
+    }  # fmt: skip
+    return Page(template="policies.html", title="Policies", values=values)
+
+
+async def show_policy(asked: Asked) -> Page:
+    """One policy: its revisions, why it refused, how judges answered, and its last blocks. Raises NotFound."""
+    name = asked.params["name"]
+    filters = parse_filters([("policy", name), ("verdict", "block"), ("limit", str(BLOCKS))], of="tool-calls")
+    since = datetime.now(UTC) - timedelta(days=DAYS[-1])
+    look, rows, blocks, (why, is_cut) = await asyncio.gather(
+        figures_of(asked.services).look(), _rows(asked, name), asked.services.reader.tool_calls(filters), _reasons(asked, since, name)
+    )
+    held = {pair: n for pair, n in _held(look).items() if pair[0] == name}
+    if not rows["items"] and not held and not blocks["items"] and name not in asked.services.settings.config.policies:
+        raise NotFound(f"no policy named {spelled(name)[:80]} is configured or decided anything in the last {DAYS[-1]} days")
+    items = [*rows["items"], *(_empty(*pair) for pair in sorted(held) if pair not in rows["known"])]
+    values = {
+        "policy": name, "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in items], "newest": rows["newest"],
+        "is_known": look["workers"]["age_s"] is not None, "days": DAYS, "reasons": [one._asdict() for one in why],
+        "reasons_cut": is_cut, "most": of_record.MOST, "blocks": blocks["items"], "histograms": _histograms(rows["judged"]),
+        "waiting": [one for one in _waiting(look, _held(look)) if one["policy"] == name],
+    }  # fmt: skip
+    shown = Shown([UUID(call) for call in {one["call_id"] for one in blocks["items"]}], len(blocks["items"]) + len(why))
+    return Page(template="policy.html", title=f"{spelled(name)[:60]} · policy", values=values, shown=shown)
+
+
+async def _reasons(asked: Asked, since: datetime, name: str) -> tuple[list[of_record.Reason], bool]:
+    async with reading(asked.services.reader.engine) as connection:
+        return await of_record.reasons(connection, since, name)
+
+
+async def _rows(asked: Asked, name: str | None) -> dict[str, Any]:
+    """Return a row for each policy and revision, with the sums of a day and of a week."""
+    engine, now = asked.services.reader.engine, datetime.now(UTC)
+    only = {} if name is None else {Group.POLICY: name}
+    spans = [last_days(days, now) for days in DAYS]
+    of_days = [await usage(engine, one, BY, only) for one in spans]
+    judges = [{(one.policy, one.revision): one for one in await judged(engine, span, name)} for span in spans]
+    async with reading(engine) as connection:
+        labels = await of_record.labels(connection, spans[-1].since, name)
+    sums = [{_pair(item): item for item in one["items"]} for one in of_days]
+    items = [
+        {
+            "policy": pair[0], "revision": pair[1],
+            "periods": [
+                _period(day.get(pair), judge.get(pair), days) for day, judge, days in zip(sums, judges, DAYS, strict=True)
+            ],
+            "labels": labels.get(pair, {}), "wrong": share(labels.get(pair, {}).get("wrong", 0), sum(labels.get(pair, {}).values())),
+        }
+        for pair in sums[-1] if pair != ("", "")
+    ]  # fmt: skip
+    newest = "left out" if any(one["newest"] == "left out" for one in of_days) else "counted"
+    return {"items": items, "known": set(sums[-1]), "newest": newest, "judged": list(judges[-1].values())}
+
+
+def _pair(item: Mapping[str, Any]) -> Pair:
+    return item["policy"], item["revision"]
+
+
+def _period(item: Mapping[str, Any] | None, judge: Judged | None, days: int) -> dict[str, Any]:
+    """The sums of some days of one revision."""
+    names = (
+        "calls", "failed", "tool_calls", "refused", "replaced", "blocks_refused", "blocks_replaced", "faults", "judge_n", "judge_failed",
+        "judge_late", "judge_over",
+    )  # fmt: skip
+    found: dict[str, Any] = {name: item[name] if item else 0 for name in names}
+    return {
+        "days": days, "allowed": found["tool_calls"] - found["refused"] - found["replaced"], **found,
+        "p50_ms": judge.p50_ms if judge else None, "p95_ms": judge.p95_ms if judge else None,
+    }  # fmt: skip
+
+
+def _empty(name: str, revision: str) -> dict[str, Any]:
+    """The row of a revision under which no call began."""
+    return {"policy": name, "revision": revision, "periods": [_period(None, None, days) for days in DAYS], "labels": {}, "wrong": None}
+
+
+def _held(look: Mapping[str, Any]) -> dict[Pair, int]:
+    return {(policy, revision): n for policy, revision, n in look["workers"].get("held", [])}
+
+
+def _waiting(look: Mapping[str, Any], held: Mapping[Pair, int]) -> list[dict[str, Any]]:
+    """The open calls, of those that are looked at, whose revision no living worker has."""
+    if look["workers"]["age_s"] is None:
+        return []
+    return [one for one in look["open"].get("calls", []) if one["revision"] and (one["policy"], one["revision"]) not in held]
+
+
+def _histograms(found: Sequence[Judged]) -> list[dict[str, Any]]:
+    """How often a probability fell into each tenth, by revision and threshold."""
+    return [
+        {
+            "revision": one.revision, "threshold": threshold, "total": sum(bins),
+            "bins": [[f"{n / 10:.1f} to {(n + 1) / 10:.1f}", many] for n, many in enumerate(bins)],
+        }
+        for one in found for threshold, bins in sorted(one.bins.items())
+    ]  # fmt: skip
+
+
+ROUTES = (Route(links.POLICIES, list_policies), Route(f"{links.POLICIES}/{{name}}", show_policy))
