@@ -25,6 +25,13 @@ _KEYS = f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(LISTS)}, sett
 _KEYS_OF = _KEYS + b" AND sha256 = ANY(%s)"
 _LACKING: LiteralString = f"SELECT ({letters.COUNT}) AS dead_letters, ({holes.COUNT}) AS incomplete_calls"
 """In one: what a gateway asks every few seconds is most of what it does when it has little to do."""
+# as `db.switches`, which gateways must not load; the newest of a key counts, and none is longer than an hour
+_SWITCHES: LiteralString = """
+SELECT key, loggers, content, extract(epoch FROM until - now())::float8 AS left_s FROM (
+    SELECT DISTINCT ON (d.key) d.key, d.loggers, d.content, d.until FROM debug_switches d
+    WHERE d.at > now() - interval '61 minutes' ORDER BY d.key, d.at DESC
+) AS newest WHERE until > now() AND cardinality(loggers) > 0 ORDER BY until DESC, key LIMIT 10
+"""
 _REVISION: LiteralString = "SELECT version_num FROM alembic_version"
 
 
@@ -45,6 +52,13 @@ class Watch:
     async def keys_of(self, digests: Sequence[str]) -> list[Key]:
         """Return those of the keys with these digests, in hexadecimal, that are in use."""
         return _read_keys(await self._ask(_KEYS_OF, [bytes.fromhex(digest) for digest in digests]))
+
+    async def switches(self) -> list[dict[str, Any]]:
+        """Return the debug logs that admins switched on: key, loggers, content, for how many seconds still. None in an older database."""
+        try:
+            return await self._ask(_SWITCHES)
+        except psycopg.errors.UndefinedTable:
+            return []
 
     async def revision(self) -> str:
         """Return where the database stands, empty when it was never migrated."""

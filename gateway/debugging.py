@@ -5,10 +5,10 @@ of an admin's own request.
 import random
 import time
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from protocol.config import Key
-from protocol.debug import HEADER, REFUSED, Debug, mask_of, read_header
+from protocol.debug import BITS, HEADER, REFUSED, Debug, mask_of, read_header
 
 MOST_SWITCHES = 10
 LONGEST_S = 3600
@@ -38,6 +38,15 @@ class Switches:
             found.setdefault(one.key, []).append(one)
         self._switched = found
         self.is_on = bool(self._mask or found)
+
+    def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the switches as the database has them (`db.watch`); what this version does not know of them is left out."""
+        now = time.time()
+        self.set(
+            Switch(row["key"], mask_of((one for one in row["loggers"] if one in BITS), "preview" if row["content"] else "none"), now + left)
+            for row in rows
+            if (left := min(row["left_s"], LONGEST_S)) > 0
+        )
 
     def mask(self, key: Key, named: Mapping[bytes, bytes]) -> int:
         """Return the mask for a call of this key with these headers. Raises InvalidRequest for a header that names no debug log."""

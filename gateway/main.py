@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import uvicorn
 
@@ -24,6 +24,7 @@ from gateway.routes import Gateway
 from gateway.server import Server
 from gateway.sets import PolicySets
 from gateway.upstream import Upstreams
+from protocol.config import Key
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from protocol.runtime import Runtime
 from streams import lifecycle
@@ -52,7 +53,16 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     name = f"{settings.name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     bus = Bus(settings.redis_url, name, config.limits, config.shards, strict=config.durability == "strict")
     watch = Watch(settings.database_url)
-    keys = KeyRing(config.keys, watch.keys, watch.keys_of)
+    switches = Switches(config.debug)
+
+    async def stored_keys() -> Sequence[Key]:
+        found = await watch.keys()
+        # with the keys, and never instead of them
+        with contextlib.suppress(AuditUnavailable):
+            switches.take(await watch.switches())
+        return found
+
+    keys = KeyRing(config.keys, stored_keys, watch.keys_of)
     audit = LazyAudit(settings, keys)
 
     async def schema_is_behind() -> bool:
@@ -61,7 +71,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     upstreams, status = Upstreams(config, bus, settings.scripts_dir), Status(bus)
     identity, sets = Identity(bus.redis, watch.identity), PolicySets(bus.redis, name, settings.policy_sets)
     status.faults = [lambda: identity.fault, lambda: sets.fault]
-    app = Gateway(config, bus, keys, upstreams, status, audit, identity, sets, Door(settings), Switches(config.debug))
+    app = Gateway(config, bus, keys, upstreams, status, audit, identity, sets, Door(settings), switches)
     try:
         await bus.open()
         # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on trying

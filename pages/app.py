@@ -20,6 +20,7 @@ from db.page_sessions import LASTS_S, PageSessions
 from db.read.items import dump_json
 from db.read.queries import AuditReader
 from db.reads import Reading, note
+from db.switches import DebugSwitches
 from pages import assets, guard, links, plain
 from pages.guard import Head, Site
 from pages.http import Receive, Reply, Scope, Send, read_form, send_reply, to_json
@@ -52,7 +53,7 @@ class App:
         self._view_s, self._stall_s = limits.audit_read_s + VIEW_S, limits.client_stall_s
         self._writer = open_engine(settings.database_url, read_only=False, answer_s=limits.audit_read_s, pool_size=3)
         reader = AuditReader.open(settings.database_url, answer_s=limits.audit_read_s)
-        self._services = Services(settings, reader, Labels(self._writer))
+        self._services = Services(settings, reader, Labels(self._writer), DebugSwitches(self._writer))
         self._logins = Logins(settings.config.keys, PageSessions(self._writer))
         self._router = Router(routes)
         self._working = asyncio.Semaphore(MOST_AT_ONCE)

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
+from db.filters import Asked as Filtered
 from db.filters import Filters, ListName, Order, Position, encode_cursor, filters_of, parse_filters, read_cursor
 from db.read.items import JsonObject
 from db.read.queries import AuditReader
@@ -70,7 +71,7 @@ def read(asked: Asked, of: ListName, *, more: Sequence[str] = (), label: Sequenc
     Raises InvalidRequest.
     """
     query = [(name, value) for name, value in asked.query if value]
-    if (absolute := _absolute(query)) != query:
+    if (absolute := in_full(query)) != query:
         return Redirect(f"{asked.path}?{urlencode(absolute)}")
     own = [(name, value) for name, value in query if name not in more]
     known = [(name, value) for name, value in own if name != "label" or not label]
@@ -140,7 +141,8 @@ def _pager(listing: Listing, items: Sequence[JsonObject], more: bool) -> JsonObj
     return {"shown": len(items), "more": goes_on, "older": older, "newer": newer, "newest": None if is_newest else newest}
 
 
-def _absolute(query: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def in_full(query: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the parameters with relative times as they are now."""
     return [(name, _time(value) if name in ("since", "until") else value) for name, value in query]
 
 
@@ -159,7 +161,7 @@ def _time(value: str) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-def fields(of: ListName, names: Sequence[str], given: Mapping[str, str]) -> list[dict[str, Any]]:
+def fields(of: Filtered, names: Sequence[str], given: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the filters of these names as fields of a form: name, value, and the values that it may have, if those are few."""
     known = {one.name: one for one in filters_of(of)}
     return [{"name": name, "value": given.get(name, ""), "values": list(known[name].values)} for name in names]

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from db.labels import Labels
 from db.read.queries import AuditReader
+from db.switches import DebugSwitches
 from protocol.errors import InvalidRequest
 from protocol.runtime import Runtime
 
@@ -25,6 +26,7 @@ class Services:
     settings: Runtime
     reader: AuditReader
     labels: Labels
+    switches: DebugSwitches
 
 
 @dataclass(frozen=True, slots=True)

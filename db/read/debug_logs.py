@@ -87,13 +87,28 @@ async def newest_of_types(engine: AsyncEngine) -> list[JsonObject]:
     return found
 
 
-async def lines_of_call(engine: AsyncEngine, call_id: UUID) -> CallLines:
-    """Return all lines of a call, in the order of time. Raises AuditUnavailable."""
+async def lines_of_call(engine: AsyncEngine, call_id: UUID, *, most_detail: int | None = None) -> CallLines:
+    """Return all lines of a call, in the order of time. `most_detail`: so many bytes of each `detail`. Raises AuditUnavailable."""
     order = "WHERE l.call_id = :call_id ORDER BY l.at, l.process, l.n LIMIT :most"
+    lines = _LINES if most_detail is None else _LINES.replace("l.detail,", "substring(l.detail for :cut) AS detail,")
+    given = {"call_id": call_id, "most": MOST_LINES + 1} | ({"cut": most_detail} if most_detail is not None else {})
     async with reading(engine) as connection:
-        found = await connection.execute(text(f"{_LINES} {order}"), {"call_id": call_id, "most": MOST_LINES + 1})
-        rows = list(found)
+        rows = list(await connection.execute(text(f"{lines} {order}"), given))
     return told([line_item(row) for row in rows[:MOST_LINES]], is_cut=len(rows) > MOST_LINES)
+
+
+async def details_of(
+    engine: AsyncEngine, call_id: UUID, places: Sequence[tuple[str, int]], *, most: int
+) -> dict[tuple[str, int], JsonObject]:
+    """Return what some lines of a call say, by process and number: `detail`, `detail_base64`, and `detail_bytes`, its whole size."""
+    chosen = "SELECT l.process, l.n, substring(l.detail for :most) AS detail, length(l.detail) AS size FROM debug_logs l "
+    joined = "JOIN unnest(CAST(:processes AS text[]), CAST(:ns AS integer[])) AS p (process, n) ON p.process = l.process AND p.n = l.n "
+    given = {
+        "call_id": call_id, "most": most, "processes": [to_column(process) for process, _ in places], "ns": [n for _, n in places],
+    }  # fmt: skip
+    async with reading(engine) as connection:
+        rows = list(await connection.execute(text(f"{chosen}{joined}WHERE l.call_id = :call_id"), given))
+    return {(from_column(row.process), row.n): {**payload("detail", row.detail), "detail_bytes": row.size} for row in rows}
 
 
 def told(lines: Sequence[JsonObject], *, is_cut: bool = False) -> CallLines:

@@ -1,5 +1,6 @@
 """Debug logs of a running product: lines of one call from all its processes, in order, as the API and the command line tell them."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from db.engine import open_engine
+from db.switches import DebugSwitches
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import sluice
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
@@ -114,3 +117,18 @@ def test_what_is_refused_at_the_door_is_counted(product: tuple[Product, str]) ->
     assert sum(one["n"] for one in unknown) == 5
     assert running.audit("door", key="app")["items"] == counted
     assert running.audit("door", until="2020-01-01T00:00:00Z")["items"] == []
+
+
+async def test_an_admins_switch_reaches_calls_that_begin_from_then_on(product: tuple[Product, str]) -> None:
+    running, url = product
+    engine = open_engine(url, read_only=False)
+    await DebugSwitches(engine).add("dev", ["callback"], 5, content=True, by="kim")
+
+    def has_lines() -> bool:
+        call = ask(running, KEY, "hello")
+        wait_for(lambda: running.audit(f"calls/{call}")["ended_at"])
+        return bool(running.audit("debug-logs", call_id=call, type="callback")["items"])
+
+    await asyncio.to_thread(wait_for, has_lines, timeout_s=20.0, what="lines of a call")
+    await DebugSwitches(engine).add("dev", [], 0, content=False, by="kim")
+    await engine.dispose()

@@ -11,6 +11,7 @@ import pytest
 from db.engine import open_engine
 from db.labels import Labels
 from db.read.queries import AuditReader
+from db.switches import DebugSwitches
 from pages import listing
 from pages.page import Answer, Asked, Download, Page, Redirect, Services, View, Who
 from pages.render import render
@@ -33,7 +34,7 @@ async def reader(url: str) -> AsyncIterator[AuditReader]:
 
 def _asked(reader: AuditReader, to: str) -> Asked:
     path, _, query = to.partition("#")[0].partition("?")
-    services = Services(_SETTINGS, reader, Labels(reader.engine))
+    services = Services(_SETTINGS, reader, Labels(reader.engine), DebugSwitches(reader.engine))
     who = Who(key="dev", key_id="1", roles=frozenset({"auditor"}), login="x")
     return Asked(path=path, params={}, query=parse_qsl(query), who=who, services=services, token="t")
 

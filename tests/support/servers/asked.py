@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from db.labels import Labels
 from db.read.queries import AuditReader
+from db.switches import DebugSwitches
 from pages import links
 from pages.page import Answer, Asked, Download, Page, Services, Who
 from pages.render import render
@@ -70,6 +71,6 @@ async def pages_of(database_url: str, config: dict[str, Any]) -> AsyncIterator[P
     reader = AuditReader.open(database_url)
     settings = Runtime(config=Config.model_validate(config), redis_url="redis://127.0.0.1:1", database_url=database_url)
     try:
-        yield Pages(Services(settings, reader, Labels(reader.engine)))
+        yield Pages(Services(settings, reader, Labels(reader.engine), DebugSwitches(reader.engine)))
     finally:
         await reader.close()

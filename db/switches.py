@@ -1,0 +1,70 @@
+"""Debug logs that admins switched on for a key, for an hour at most. Only added to: the newest switch of a key counts, and one without
+loggers switches off. Gateways read them with the keys (`db.watch`)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from db.read.items import JsonObject, time
+from db.read.queries import reading
+from db.text import from_column, to_column
+from protocol.debug import BITS
+from protocol.errors import InvalidRequest
+
+LONGEST_MIN = 60
+MOST = 10
+"""Keys with a switch at once."""
+# the longest switch is an hour, so an older row says nothing any more
+_ACTIVE = """
+SELECT key, loggers, content, by, at, until FROM (
+    SELECT DISTINCT ON (d.key) d.key, d.loggers, d.content, d.by, d.at, d.until FROM debug_switches d
+    WHERE d.at > now() - interval '61 minutes' ORDER BY d.key, d.at DESC
+) AS newest WHERE until > now() AND cardinality(loggers) > 0 ORDER BY until DESC, key LIMIT 10
+"""
+_ADD = text("""
+INSERT INTO debug_switches (key, loggers, content, by, until)
+VALUES (:key, CAST(:loggers AS text[]), :content, :by, now() + CAST(:minutes AS integer) * interval '1 minute')
+""")
+
+
+class DebugSwitches:
+    """Adds switches and lists them."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def add(self, key: str, loggers: Sequence[str], minutes: int, *, content: bool, by: str) -> None:
+        """Switch these logs on for a key, or off where none are named. Raises InvalidRequest, AuditUnavailable."""
+        if not key or len(key) > 64:
+            raise InvalidRequest("name an API key", param="key")
+        if unknown := [one for one in loggers if one not in BITS]:
+            raise InvalidRequest(f"there is no debug log {unknown[0][:32]!r}; there are {', '.join(BITS)}", param="loggers")
+        if not 0 <= minutes <= LONGEST_MIN:
+            raise InvalidRequest(f"must be 1 to {LONGEST_MIN} minutes", param="minutes")
+        on = {one["key"] for one in await self.active()}
+        if loggers and key not in on and len(on) >= MOST:
+            raise InvalidRequest(f"{MOST} keys have debug logs switched on already: switch one off first", param="key")
+        values: dict[str, Any] = {
+            "key": to_column(key),
+            "loggers": list(loggers),
+            "content": content,
+            "by": to_column(by),
+            "minutes": minutes,
+        }
+        async with reading(self._engine) as connection:
+            await connection.execute(_ADD, values)
+            await connection.commit()
+
+    async def active(self) -> list[JsonObject]:
+        """Return what is switched on now. Raises AuditUnavailable."""
+        async with reading(self._engine) as connection:
+            rows = list(await connection.execute(text(_ACTIVE)))
+        return [
+            {
+                "key": from_column(row.key), "loggers": list(row.loggers), "content": row.content, "by": from_column(row.by),
+                "at": time(row.at), "until": time(row.until),
+            }
+            for row in rows
+        ]  # fmt: skip

@@ -1,0 +1,153 @@
+"""Debug logs: pages of lines, the tab Hooks of a call, and the switch for a key."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from db.filters import parse_filters
+from db.read.debug_logs import CallLines, details_of, lines_of_call, newest_of_types, read_lines
+from db.read.items import JsonObject
+from db.read.queries import reading
+from db.read.story import read_overview
+from db.switches import LONGEST_MIN
+from pages import links, listing
+from pages.page import Answer, Asked, Page, Redirect, Route, Shown
+from pages.views.call import call_of, check_query, frame, number_of
+from protocol.debug import BITS
+from protocol.errors import InvalidRequest, NotFound
+
+PAGE = 200
+"""Lines of a page of a call."""
+MOST_DETAIL = 1_200
+"""Bytes of a line's detail that a page shows."""
+MAX_ROWS = 200
+_FIELDS = ("q", "key", "policy", "hook", "event", "since", "until", "session", "call_id")
+_PAGING = ("cursor", "limit")
+_WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"))
+_WORDS = {
+    "transport": "Entries written and read in Redis, by gateway and policy worker",
+    "endpoint": "What a policy worker did with a call",
+    "policy": "Each hook of each policy: what it was given, what it said, how long it took",
+    "callback": "What the gateway did towards client and upstream",
+}
+
+
+async def logs(asked: Asked, kind: str = "") -> Answer:
+    """Lines of all types or of one, call by call, the newest first."""
+    query = [(name, value) for name, value in asked.query if value]
+    if (absolute := listing.in_full(query)) != query:
+        return Redirect(f"{asked.path}?{urlencode(absolute)}")
+    filters = parse_filters([*query, *([("type", kind)] if kind else [])], of="debug-logs")
+    if filters.limit > MAX_ROWS:
+        raise InvalidRequest(f"a page has at most {MAX_ROWS} lines", param="limit")
+    reader = asked.services.reader
+    page = await read_lines(reader.engine, await reader.named(filters))
+    given = {name: value for name, value in query if name not in _PAGING}
+    limit = dict(query).get("limit")
+    items = [_short(line) for line in page["items"]]
+    older = links.with_query(asked.path, {**given, "limit": limit, "cursor": page["next_cursor"]}) if page["next_cursor"] else None
+    newest = links.with_query(asked.path, {**given, "limit": limit}) if asked.one("cursor") else None
+    names = _FIELDS if kind else (*_FIELDS, "type")
+    values = {
+        "kind": kind, "about": _WORDS.get(kind, ""), "items": items, "list": asked.path,
+        "fields": listing.fields("debug-logs", names[:7], given), "more_fields": listing.fields("debug-logs", names[7:], given),
+        "windows": [(name, links.with_query(asked.path, {**given, "since": ago, "until": None})) for name, ago in _WINDOWS],
+        "chips": [(name, value, links.with_query(asked.path, {**given, name: None})) for name, value in given.items()],
+        "pager": {"shown": len(items), "more": older is not None, "older": older, "newer": None, "newest": newest},
+        "tabs": [(name.capitalize() or "All", f"{links.ROOT}/{name or 'logs'}", name == kind, None, None) for name in ("", *BITS)],
+        "setting": _setting(asked), "switches": await asked.services.switches.active(), "may_switch": asked.who.is_admin,
+        "loggers": list(BITS), "longest": LONGEST_MIN, "for_key": given.get("key", ""),
+        "types": [] if kind or given else [{**one, "about": _WORDS[one["type"]]} for one in await newest_of_types(reader.engine)],
+    }  # fmt: skip
+    calls = tuple(dict.fromkeys(UUID(line["call_id"]) for line in page["items"]))
+    return Page(template="logs.html", title=f"{kind or 'debug'} logs", values=values, shown=Shown(calls, len(items)) if calls else None)
+
+
+def _setting(asked: Asked) -> dict[str, Any]:
+    """What the configuration switches on."""
+    debug = asked.services.settings.config.debug
+    return {"loggers": list(debug.loggers), "keys": list(debug.keys), "sample": debug.sample, "content": debug.content}
+
+
+async def switch(asked: Asked) -> Answer:
+    """Switch debug logs of a key on for some minutes, or off."""
+    form = asked.form
+    minutes = form.get("minutes", "")
+    if not minutes.isascii() or not minutes.isdigit() or len(minutes) > 3:
+        raise InvalidRequest("must be a whole number of minutes", param="minutes")
+    chosen = [] if "off" in form else [name for name in BITS if name in form]
+    if not chosen and "off" not in form:
+        raise InvalidRequest("choose at least one log", param="loggers")
+    await asked.services.switches.add(form.get("key", "").strip(), chosen, int(minutes), content="content" in form, by=asked.who.key)
+    return Redirect(links.LOGS)
+
+
+async def hooks(asked: Asked) -> Answer:
+    """All lines of one call, in the order of time over processes, with what is missing and how far chunks and outputs came."""
+    call_id = await call_of(asked)
+    check_query(asked, "page", "type", "from")
+    if asked.params["call_id"] != str(call_id):
+        return Redirect(links.tab(call_id, "hooks", **dict(asked.query)))
+    kind = asked.one("type")
+    if kind and kind not in BITS:
+        raise InvalidRequest(f"must be one of {', '.join(BITS)}", param="type")
+    engine = asked.services.reader.engine
+    async with reading(engine) as connection:
+        found = await read_overview(connection, call_id)
+    if found is None:
+        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    # without what they say, which may be megabytes: of that only a page is read
+    told = await lines_of_call(engine, call_id, most_detail=0)
+    items = [one for one in told.items if not kind or one.get("type", kind) == kind]
+    pages = max(1, -(-len(items) // PAGE))
+    page = min(max(1, number_of(asked.one("page", "1"), "page")), pages)
+    shown = items[(page - 1) * PAGE : page * PAGE]
+    places = [(one["process"], one["n"]) for one in shown if "n" in one]
+    details = await details_of(engine, call_id, places, most=MOST_DETAIL) if places else {}
+    head = frame(found, "hooks")
+    values = {**head, **_tab(call_id, told, kind, page, pages), "items": _rows(shown, details), "setting": _setting(asked)}
+    return Page(template="hooks.html", title=f"hooks · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(shown)))
+
+
+def _tab(call_id: UUID, told: CallLines, kind: str, page: int, pages: int) -> dict[str, Any]:
+    """What stands above and below the lines of a call."""
+
+    def link(**changed: object) -> str:
+        return links.tab(call_id, "hooks", **{"type": kind, **changed})
+
+    names = [("All", "", sum(told.counts.values())), *((name.capitalize(), name, told.counts[name]) for name in BITS)]
+    return {
+        "lost": told.lost, "is_cut": told.is_cut, "totals": told.totals,
+        "types": [(name, link(type=value), value == kind, f"{n:,}", None) for name, value, n in names],
+        "pager": None if pages == 1 else {
+            "page": page, "pages": pages,
+            "before": link(page=page - 1) if page > 1 else None, "after": link(page=page + 1) if page < pages else None,
+        },
+    }  # fmt: skip
+
+
+def _rows(items: Sequence[JsonObject], details: dict[tuple[str, int], JsonObject]) -> list[JsonObject]:
+    nothing = {"detail": "", "detail_base64": None, "detail_bytes": 0}
+    return [one if "lost" in one else _short({**one, **details.get((one["process"], one["n"]), nothing)}) for one in items]
+
+
+def _short(line: JsonObject) -> JsonObject:
+    """A line as a page shows it: the first line of its detail apart from the content below."""
+    whole = line.get("detail_bytes", len(line["detail"].encode(errors="surrogatepass")))
+    first, _, content = line["detail"][:MOST_DETAIL].partition("\n")
+    role, _, name = line["process"].partition(" ")
+    return {
+        **{name: value for name, value in line.items() if name not in ("detail", "detail_base64")},
+        "role": role, "name": name.rpartition(" ")[0], "first": first, "content": content, "detail_bytes": whole,
+        "is_cut": whole > MOST_DETAIL, "clock": line["at"][11:26] + "Z",
+    }  # fmt: skip
+
+
+ROUTES = (
+    Route(links.LOGS, logs),
+    Route(links.LOGS, switch, method="POST", role="admin"),
+    Route(f"{links.CALLS}/{{call_id}}/hooks", hooks),
+    *(Route(f"{links.ROOT}/{kind}", partial(logs, kind=kind)) for kind in BITS),
+)
