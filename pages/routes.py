@@ -1,7 +1,7 @@
 """Which view answers which path."""
 
 from pages.page import Route
-from pages.views import call, diff, evidence, integrity, keys, lists, logs, overview, policies, reads, request, search, sessions, text, wire
+from pages.views import call, diff, evidence, integrity, keys, lists, live, logs, overview, policies, reads, request, search, sessions, text, wire
 
 ROUTES: tuple[Route, ...] = (
     *call.ROUTES,
@@ -10,6 +10,7 @@ ROUTES: tuple[Route, ...] = (
     *integrity.ROUTES,
     *keys.ROUTES,
     *lists.ROUTES,
+    *live.ROUTES,
     *logs.ROUTES,
     *overview.ROUTES,
     *policies.ROUTES,

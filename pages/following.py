@@ -1,0 +1,390 @@
+"""One open call as somebody follows it: what upstream said, how much of it the client got, what is held and what it waits for.
+
+Fed with entries of the call's stream and with records of the audit stream, in their orders; gives frames, each with what is new since the
+one before. The client's text is found again in upstream's, block by block; what is not found there is told apart. Must not know: Redis,
+the database, HTTP, the clock.
+"""
+
+import json
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pages.escape import spelled
+from pages.sides import MOST_EVENT, Listener, Said, in_order
+from protocol.records import (
+    BlockRecord,
+    EndRecord,
+    JudgementRecord,
+    Record,
+    ReleaseRecord,
+    ToolCallRecord,
+    ToolReleaseRecord,
+)
+from protocol.sse import EventSplitter
+from streams.audit_stream import NO_ENTRY, EntryId
+from streams.layout import Entry
+
+HELD_MS = 300
+"""Text that the client has not got for so long is held. Decisions take some milliseconds, and nobody wants to see each."""
+FIRST_CHARS = 64 * 1024
+"""Of a block, so much is in one frame; what was before it is on the call's page."""
+_ARGUMENTS = 64 * 1024
+"""Arguments longer than this are not looked at for their end."""
+_SIGNS = {"allow": "✓", "block": "✗", "replace": "⇄", "hold": "‖", "withheld": "⊘", "discarded": "∅"}
+_REFUSED = ("block", "withheld", "discarded")
+
+
+@dataclass(slots=True)
+class _Block:
+    """One content block of upstream."""
+
+    number: int
+    kind: str
+    name: str
+    is_call: bool
+    since: int
+    """When its first chunk came, in Unix ms."""
+    unsent: list[str] = field(default_factory=list)
+    rest: str = ""
+    """What of it the client has not got."""
+    waits: int = 0
+    """Since when there is such a rest, in Unix ms."""
+    sent: int = 0
+    out: int = 0
+    cut: int = 0
+    got: list[str] = field(default_factory=list)
+    """What the client got in its place, as far as no frame had it."""
+    is_changed: bool = False
+    verdict: str = ""
+    reason: str = ""
+    is_out: bool = False
+    arguments: str = ""
+    told: tuple[Any, ...] = ()
+    """What the last frame said of it."""
+
+    @property
+    def kind_word(self) -> str:
+        """What people call it."""
+        return "tool" if self.is_call else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a call from its START. `judge`: its policies may ask one."""
+
+    dialect: str
+    upstream: str | None = None
+    judge: bool = False
+    strict: bool = False
+
+
+class Following:
+    """What one viewer has seen of a call. `after`: up to which chunk and release the browser has it already."""
+
+    def __init__(self, facts: Facts, after: tuple[int, int] = (0, 0)) -> None:
+        self._facts, (self._seq_had, self._number_had) = facts, after
+        self._upstream = Listener(in_order(facts.upstream), keep_text=False)
+        self._client = Listener(in_order(facts.dialect), keep_text=False)
+        self._splitter: EventSplitter | None = None
+        self._whole: list[bytes] | None = None
+        self._blocks: dict[int, _Block] = {}
+        self._order: list[int] = []
+        self._at = 0
+        self._calls: dict[int, int] = {}
+        self._later: dict[int, list[Record]] = {}
+        self._waiting: dict[int, tuple[EntryId, ReleaseRecord]] = {}
+        self._approved: deque[tuple[EntryId, ReleaseRecord]] = deque()
+        self._loose: list[str] = []
+        self.expected = 1
+        """The number of the next chunk."""
+        self.number = 0
+        """The number of the next release."""
+        self.chunks = self.releases = 0
+        self.last_at = self._behind = 0
+        self._shown = 1
+        self.is_closed = False
+        self.end: EndRecord | None = None
+
+    # --- what comes ---
+
+    def entry(self, entry: Entry) -> bool:
+        """Take the next entry of the call's stream; False where one before it is missing."""
+        if entry.seq > self.expected:
+            return False
+        if entry.seq < self.expected:
+            return True
+        self.expected, self.last_at = entry.next_seq, entry.at
+        if entry.kind in ("chunks", "body"):
+            for at, raw in enumerate(entry.chunks):
+                self._chunk(entry.seq + at, raw, entry.at)
+        self.is_closed = self.is_closed or entry.kind == "closed"
+        self._let_go()
+        return True
+
+    def _chunk(self, seq: int, raw: bytes, at: int) -> None:
+        self.chunks += 1
+        self._upstream.take(raw)
+        for number, said in self._upstream.blocks.items():
+            if number not in self._blocks:
+                self._begin(number, said, at)
+        had = seq < self._seq_had
+        for number, text in self._upstream.last:
+            block = self._blocks[number]
+            if not block.is_changed:
+                block.waits = block.waits if block.rest else at
+                block.rest += text
+            if block.is_call and len(block.arguments) <= _ARGUMENTS:
+                block.arguments += text
+            shown = spelled(text)
+            block.sent += _units(shown)
+            if not had:
+                block.unsent.append(shown)
+
+    def _begin(self, number: int, said: Said, at: int) -> None:
+        self._blocks[number] = _Block(number, said.kind, said.name, said.is_call, at)
+        self._order = sorted(self._blocks)
+        for record in self._later.pop(number, ()):
+            self.record(record)
+
+    def record(self, record: Record, entry: EntryId = NO_ENTRY) -> None:
+        """Take a record of the call; one that was taken is none. `entry` holds it in the audit stream; none: it is committed."""
+        match record:
+            case ReleaseRecord():
+                if record.number >= self.number:
+                    self._waiting[record.number] = (entry, record)
+                    self._let_go()
+            case ToolCallRecord() | BlockRecord() | ToolReleaseRecord() | JudgementRecord():
+                block = self._blocks.get(record.block)
+                if block is None:
+                    self._later.setdefault(record.block, []).append(record)
+                else:
+                    _decide(block, record)
+            case EndRecord():
+                self.end = record
+            case _:
+                pass
+
+    def committed(self, below: EntryId) -> None:
+        """Every audit entry below this one is in the database."""
+        while self._approved and self._approved[0][0] < below:
+            self._release(self._approved.popleft()[1])
+
+    @property
+    def waits_for_commits(self) -> bool:
+        """Is something approved that may not go out yet?"""
+        return bool(self._approved)
+
+    def _let_go(self) -> None:
+        """Releases whose chunks are there, in their order: what upstream said must be known before it is found again."""
+        while self._waiting:
+            number = min(self._waiting)
+            entry, record = self._waiting[number]
+            if record.seq >= self.expected and self.end is None:
+                return
+            del self._waiting[number]
+            self.number = record.number_next
+            if self._facts.strict and entry != NO_ENTRY:
+                self._approved.append((entry, record))
+            else:
+                self._release(record)
+
+    # --- what the client got, found again ---
+
+    def _release(self, record: ReleaseRecord) -> None:
+        self.releases += 1
+        payload = record.payload
+        if self._splitter is None and self._whole is None:
+            if payload.lstrip()[:1] == b"{":
+                self._whole = []
+            else:
+                self._splitter = EventSplitter(MOST_EVENT)
+        had = record.number < self._number_had
+        if self._whole is not None:
+            self._whole.append(payload)
+            if payload.rstrip().endswith(b"}"):
+                self._take(b"".join(self._whole), had=had)
+        elif self._splitter is not None:
+            for event in self._splitter.feed(payload):
+                self._take(event, had=had)
+
+    def _take(self, event: bytes, *, had: bool) -> None:
+        self._client.take(event)
+        for number, said in self._client.blocks.items():
+            if said.is_call and number not in self._calls:
+                self._calls[number] = self._next_call()
+        for number, text in self._client.last:
+            if number in self._calls:
+                self._found(self._blocks.get(self._calls[number]), text, had=had)
+            else:
+                self._find(text, had=had)
+
+    def _next_call(self) -> int:
+        """The block of upstream that a tool call of the client's stands for: the next that was not refused."""
+        used = set(self._calls.values())
+        for at, number in enumerate(self._order):
+            block = self._blocks[number]
+            if block.is_call and number not in used and block.verdict not in _REFUSED:
+                self._at = max(self._at, at)
+                return number
+        return -1
+
+    def _found(self, block: _Block | None, text: str, *, had: bool) -> None:
+        if block is None:
+            self._loose += [] if had else [spelled(text)]
+        elif not block.is_changed and block.rest.startswith(text):
+            block.rest = block.rest[len(text) :]
+            block.out += _units(spelled(text))
+        else:
+            block.is_changed, block.rest = True, ""
+            if not had:
+                block.got.append(spelled(text))
+
+    def _find(self, text: str, *, had: bool) -> None:
+        """A client's text joins what several blocks left: its parts go to the blocks in their order."""
+        place: _Block | None = None
+        for at in range(self._at, len(self._order)):
+            block = self._blocks[self._order[at]]
+            if block.is_call:
+                # one notice for each that was refused, in their order
+                if block.verdict in _REFUSED and (place is None or (place.is_changed and not block.is_changed)):
+                    place = block
+            elif not block.is_changed and block.rest and text.startswith(block.rest[: len(text)]):
+                part = block.rest[: len(text)]
+                self._at = at
+                self._found(block, part, had=had)
+                text = text[len(part) :]
+                if not text:
+                    return
+            elif place is None and (block.rest or block.is_changed):
+                place = block
+        if place is None and self._order:
+            place = self._blocks[self._order[min(self._at, len(self._order) - 1)]]
+        if place is not None:
+            place.is_changed, place.rest = True, ""
+        self._found(place, text, had=had)
+
+    # --- what is told ---
+
+    @property
+    def place(self) -> str:
+        """Up to where a browser has it: for `after`."""
+        return f"{self.expected}.{self.number}"
+
+    def frame(self, now: int) -> dict[str, Any] | None:
+        """Return what is new since the last frame; None where nothing is. `now` in Unix ms."""
+        blocks = [told for number in self._order if (told := self._tell(self._blocks[number], now)) is not None]
+        loose, self._loose = "".join(self._loose), []
+        if not blocks and not loose:
+            return None
+        return {**self.figures(now), "blocks": blocks, **({"loose": loose} if loose else {})}
+
+    def figures(self, now: int) -> dict[str, Any]:
+        """Return the numbers of the head, and the line that shows them."""
+        held = [block for block in self._blocks.values() if self._is_held(block, now)]
+        if self.expected != self._shown:
+            self._shown, self._behind = self.expected, max(0, now - self.last_at)
+        line = f"{self._behind:,} ms behind | chunks {self.chunks:,} | releases {self.releases:,}"
+        if held:
+            named = " ".join(one for one in (held[0].kind_word, spelled(held[0].name)) if one)
+            line += f" | held {len(held)} ({named}, {self._why_since(held[0], now)})"
+        return {"behind": self._behind, "chunks": self.chunks, "releases": self.releases, "held": len(held), "line": line}
+
+    def _why_since(self, block: _Block, now: int) -> str:
+        """For how long it is held, and what it waits for."""
+        return f"{max(0, now - (block.since if block.is_call else block.waits)) / 1000:.1f} s, {self._why(block)}"
+
+    @staticmethod
+    def _is_held(block: _Block, now: int) -> bool:
+        if block.verdict in _REFUSED or block.is_changed:
+            return False
+        return not block.is_out if block.is_call else bool(block.rest) and now - block.waits >= HELD_MS
+
+    def _why(self, block: _Block) -> str:
+        """What a held block waits for."""
+        if self._approved:
+            return "approved, waits for its commit"
+        if block.verdict in ("allow", "replace"):
+            return "approved, waits for its commit" if block.is_call else "approved, goes out"
+        if block.is_call and not self._is_last_complete(block):
+            return "waits for the rest of its arguments"
+        return "waits for a judge or its policies" if self._facts.judge else "waits for its policies"
+
+    def _is_last_complete(self, block: _Block) -> bool:
+        if block.number != self._order[-1] or self.is_closed or len(block.arguments) > _ARGUMENTS:
+            return True
+        try:
+            json.loads(block.arguments)
+        except ValueError:
+            return False
+        return True
+
+    def _word(self, block: _Block, now: int) -> tuple[str, str]:
+        """The verdict that a block is shown with, and the word for it."""
+        match block.verdict:
+            case "block":
+                return "block", "BLOCKED"
+            case "withheld" | "discarded":
+                return block.verdict, block.verdict
+            case "replace":
+                return "replace", "REPLACED"
+            case _ if self._is_held(block, now):
+                return "hold", "HELD"
+            case _:
+                return "allow", "changed" if block.is_changed else "released" if block.out else "coming"
+
+    def _tell(self, block: _Block, now: int) -> dict[str, Any] | None:
+        verdict, word = self._word(block, now)
+        why = self._why_since(block, now) if word == "HELD" else block.reason
+        state = (verdict, word, why, block.out)
+        if state == block.told and not block.unsent and not block.got:
+            return None
+        is_first, block.told = not block.told, state
+        add, block.unsent = "".join(block.unsent), []
+        if len(add) > FIRST_CHARS:
+            add = add[-FIRST_CHARS:]
+            block.cut = block.sent - _units(add)
+        got, block.got = "".join(block.got)[-FIRST_CHARS:], []
+        told: dict[str, Any] = {
+            "b": block.number,
+            "verdict": verdict,
+            "word": word,
+            "why": spelled(why),
+            "out": max(0, block.out - block.cut),
+        }
+        if is_first:
+            told |= {"kind": block.kind_word, "name": spelled(block.name)}
+        if block.cut:
+            told["cut"] = f"{block.cut:,} characters before this are on the call's page"
+        return told | ({"add": add} if add else {}) | ({"got": got} if got else {})
+
+
+def _decide(block: _Block, record: ToolCallRecord | BlockRecord | ToolReleaseRecord | JudgementRecord) -> None:
+    match record:
+        case ToolReleaseRecord():
+            block.is_out = True
+        case ToolCallRecord() | BlockRecord() if record.verdict != "hold":
+            block.verdict, block.reason = record.verdict, record.reason
+            if isinstance(record, ToolCallRecord) and record.verdict == "replace":
+                block.is_changed, block.rest = True, ""
+        case _:
+            pass
+
+
+def _units(text: str) -> int:
+    """How long a browser takes it to be: in units of UTF-16."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def parse_place(text: str) -> tuple[int, int]:
+    """Read `Following.place`; what cannot be read is the beginning."""
+    seq, _, number = text.partition(".")
+    if seq.isascii() and seq.isdecimal() and number.isascii() and number.isdecimal() and len(text) < 24:
+        return int(seq), int(number)
+    return 0, 0
+
+
+def may_judge(uses: Sequence[str]) -> bool:
+    """May a series of policies ask a judge, by what it uses?"""
+    return any(use in ("tool_judge", "control", "preset") for use in uses)

@@ -1,0 +1,239 @@
+"""The live view of an open call: its page, and the stream of events that fills it."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from db.read.live import read_chunks_since, read_since
+from db.read.queries import reading
+from db.read.story import read_overview
+from pages import links
+from pages.following import Facts, Following, may_judge, parse_place
+from pages.page import Asked, Download, Page, Redirect, Route, Shown
+from pages.tail import Live, Viewer
+from pages.views.call import call_of, check_query, frame, upstream_dialect
+from protocol.errors import AuditUnavailable, NotFound, StreamConnectionLost, StreamProtocolError
+from protocol.records import ReleaseRecord
+from streams import layout
+from streams.connection import NOT_AN_ANSWER, RedisError
+from streams.layout import Entry, Start
+
+FRAME_S = 0.1
+"""At most ten frames a second."""
+IDLE_S = 1.0
+"""So often there are figures where nothing happens: a browser tells silence from a stream that broke."""
+LOOK_S = 2.0
+"""So often a call's stream is read, should something published not have been heard."""
+MOST_S = 30 * 60.0
+END_S = 3.0
+"""How long the record of a call's end may take to come behind it."""
+RECORD_S = 3.0
+"""How long a call that has just begun may take to be on record."""
+_CHUNKS = 500
+_FAULTS = (RedisError, StreamConnectionLost, StreamProtocolError, *NOT_AN_ANSWER)
+
+
+@cache
+def live(redis_url: str) -> Live:
+    """All that this process watches."""
+    return Live(redis_url)
+
+
+async def show_live(asked: Asked) -> Page | Redirect:
+    """The page: its head, and an empty place that the script fills."""
+    call_id = await _call(asked)
+    check_query(asked, "from")
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+    if found is None:
+        return Redirect(links.call(call_id))
+    values = {**frame(found, "live"), "events": links.tab(call_id, "events"), "story": links.call(call_id)}
+    state = "live" if values["call"]["is_open"] else "ended"
+    return Page(template="live.html", title=f"{state} · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), 0))
+
+
+async def follow(asked: Asked) -> Download:
+    """The stream of events. `after`, or what the browser says it had last, leaves out what it has."""
+    call_id = await _call(asked)
+    check_query(asked, "after")
+    after = parse_place(asked.last_event_id or asked.one("after"))
+    shown = Shown((call_id,), 0)
+    return Download(media_type="text/event-stream", pieces=_Follower(asked, call_id).pieces(after), shown=shown)
+
+
+async def _call(asked: Asked) -> UUID:
+    """The call, also one that began just now and is not on record yet. Raises NotFound, InvalidRequest."""
+    until = time.monotonic() + RECORD_S
+    while True:
+        with contextlib.suppress(NotFound):
+            return await call_of(asked)
+        begun = await _began(asked.params["call_id"])
+        if time.monotonic() > until or not begun:
+            return await call_of(asked)
+        await asyncio.sleep(FRAME_S)
+
+
+async def _began(text: str) -> bool:
+    """Does the id say that the call began some seconds ago? It has its time in it."""
+    if not layout.is_call_id(text):
+        return False
+    return abs(time.time() - (UUID(text).int >> 80) / 1000) < 2 * RECORD_S
+
+
+class _Follower:
+    """One viewer's stream of events."""
+
+    def __init__(self, asked: Asked, call_id: UUID) -> None:
+        self._asked, self._id, self._name = asked, call_id, str(call_id)
+        self._settings, self._engine = asked.services.settings, asked.services.reader.engine
+        self._live = live(self._settings.redis_url)
+        self._looked = self._closed_at = 0.0
+        self._was_lost = False
+
+    async def pieces(self, after: tuple[int, int]) -> AsyncIterator[bytes]:
+        """Yield events until the call ends, the time is over, or more came than was taken."""
+        try:
+            # raised before the first piece: the answer then has the error's status
+            async with self._live.watch(self._name, self._asked.who.login) as viewer:
+                start = await self._live.start_of(self._name)
+                yield b"retry: 1000\n\n"
+                following = Following(await self._facts(start), after)
+                async for event in self._events(viewer, following, has_stream=start is not None):
+                    yield event
+        except (RedisError, StreamConnectionLost, *NOT_AN_ANSWER):
+            raise AuditUnavailable("Redis does not answer, so nothing can be followed now; the record is there all the same") from None
+
+    async def _facts(self, start: Start | None) -> Facts:
+        config = self._settings.config
+        async with reading(self._engine) as connection:
+            found = await read_overview(connection, self._id)
+        call = found.call if found is not None else {}
+        policy = call.get("policy") or (start.policy if start is not None else "")
+        uses = [step.use for step in config.policies.get(policy, ())]
+        dialect = start.dialect if start is not None else call.get("dialect") or ""
+        upstream = upstream_dialect(self._asked, call.get("upstream"))
+        return Facts(dialect, upstream, judge=may_judge(uses), strict=config.durability == "strict")
+
+    async def _events(self, viewer: Viewer, following: Following, *, has_stream: bool) -> AsyncIterator[bytes]:
+        until = time.monotonic() + MOST_S
+        viewer.missed = True
+        told_at = sent_at = 0.0
+        while True:
+            if viewer.is_over:
+                yield _event("gap", {"story": links.call(self._id)})
+                return
+            await self._take(viewer, following, has_stream=has_stream)
+            now, at = time.monotonic(), int(time.time() * 1000)
+            if (lost := self._lost()) is not None:
+                yield lost
+            told = following.frame(at)
+            if told is not None or now - told_at >= IDLE_S:
+                told_at = sent_at = now
+                yield _event("frame", told or {**following.figures(at), "blocks": []}, following.place)
+            if (why := self._is_over(following, now, until, has_stream=has_stream)) is not None:
+                yield _event("end", why, following.place)
+                return
+            await asyncio.sleep(max(0.0, sent_at + FRAME_S - time.monotonic()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FRAME_S if following.waits_for_commits or following.is_closed else IDLE_S):
+                    await viewer.news.wait()
+
+    async def _take(self, viewer: Viewer, following: Following, *, has_stream: bool) -> None:
+        """Feed what came; read what may have been missed."""
+        entries, records = viewer.take()
+        is_due = has_stream and time.monotonic() - self._looked > LOOK_S
+        try:
+            if viewer.missed:
+                viewer.missed = False
+                try:
+                    records = [*await self._recorded(viewer), *records]
+                    await self._read(following)
+                except _FAULTS:
+                    viewer.missed = True
+                    raise
+            behind = False
+            for blob in entries:
+                entry = layout.unpack_entry(blob)
+                behind = not (entry.kind != "see" and following.entry(entry)) or behind
+            if behind or is_due:
+                await self._read(following)
+            if following.waits_for_commits:
+                following.committed(await self._live.committed(viewer.shard))
+        except _FAULTS:
+            # told to the browser by `_lost`; what was published is read from the stream
+            viewer.missed = True
+        for entry_of, found in records:
+            # decisions first: what a release holds is found by them
+            for record in sorted(found, key=lambda one: isinstance(one, ReleaseRecord)):
+                if record.call_id == self._name:
+                    following.record(record, entry_of)
+        if following.waits_for_commits:
+            with contextlib.suppress(*_FAULTS):
+                following.committed(await self._live.committed(viewer.shard))
+
+    async def _recorded(self, viewer: Viewer) -> list[Any]:
+        """What is recorded already: first of the stream, then of the database, where it is as soon as the stream has it no more."""
+        of_stream = await self._live.recorded(viewer)
+        of_record: list[Any] = []
+        with contextlib.suppress(AuditUnavailable):
+            of_record = await read_since(self._engine, self._id, 0)
+        return [((0, 0), of_record), *of_stream]
+
+    async def _read(self, following: Following) -> None:
+        """Read the call's stream from where this viewer is; what Redis has no more is in the database."""
+        self._looked = time.monotonic()
+        while True:
+            entries = await self._live.entries_from(self._name, following.expected)
+            if not entries or entries[0].seq > following.expected:
+                await self._read_record(following)
+            for entry in entries:
+                following.entry(entry)
+            if len(entries) < 2:
+                return
+
+    async def _read_record(self, following: Following) -> None:
+        with contextlib.suppress(AuditUnavailable):
+            while found := await read_chunks_since(self._engine, self._id, following.expected, _CHUNKS):
+                before = following.expected
+                for seq, at, raw in found:
+                    following.entry(Entry(seq, at, "chunks", [raw]))
+                if following.expected == before:
+                    return
+
+    def _lost(self) -> bytes | None:
+        """Say once that Redis does not answer, and once that it does again."""
+        is_lost = bool(self._live.lost_at)
+        if is_lost == self._was_lost:
+            return None
+        self._was_lost = is_lost
+        return _event("lost", {"since": int(self._live.lost_at * 1000)} if is_lost else {})
+
+    def _is_over(self, following: Following, now: float, until: float, *, has_stream: bool) -> dict[str, Any] | None:
+        story = links.call(self._id)
+        if following.end is not None and not following.waits_for_commits:
+            end = following.end
+            return _ended(f"The call has {end.state.lower()}: {end.reason}. Its story has all of it.", story)
+        if following.is_closed or not has_stream:
+            self._closed_at = self._closed_at or now
+            if now - self._closed_at > END_S:
+                return _ended("The call has ended. Its story has all of it.", story)
+        if now > until:
+            return _ended("Stopped after 30 minutes: load the page again to go on.", story)
+        return None
+
+
+def _ended(sentence: str, story: str) -> dict[str, Any]:
+    return {"text": sentence, "story": story}
+
+
+def _event(name: str, values: dict[str, Any], place: str = "") -> bytes:
+    head = f"id: {place}\n" if place else ""
+    return f"{head}event: {name}\ndata: {json.dumps(values, separators=(',', ':'))}\n\n".encode()
+
+
+ROUTES = (Route(f"{links.CALLS}/{{call_id}}/live", show_live), Route(f"{links.CALLS}/{{call_id}}/events", follow))
