@@ -349,7 +349,7 @@ class Following:
         told: dict[str, Any] = {
             "b": block.number,
             "verdict": verdict,
-            "word": word,
+            "word": f"{_SIGNS[verdict]} {word}",
             "why": spelled(why),
             "out": max(0, block.out - block.cut),
         }
