@@ -16,7 +16,7 @@ from typing import Any
 from protocol.errors import RateLimited, StreamConnectionLost, StreamProtocolError
 from protocol.records import Record, read_records
 from streams import layout
-from streams.audit_stream import NO_ENTRY, EntryId, entry_id
+from streams.audit_stream import EntryId, entry_id, read_state
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from streams.layout import Entry, Start
 
@@ -28,6 +28,8 @@ SCAN_ENTRIES = 20_000
 """So much of the audit stream is looked through for what a call had before somebody watched; the rest is in the database."""
 RETRY_S = 0.2
 OPEN_S = 3.0
+LAST_ENTRY: EntryId = (2**63, 0)
+"""After every entry there will be."""
 _FAULTS = (RedisError, StreamConnectionLost, StreamProtocolError, *NOT_AN_ANSWER)
 Recorded = tuple[EntryId, list[Record]]
 
@@ -194,9 +196,10 @@ class Live:
         return kept
 
     async def committed(self, shard: int) -> EntryId:
-        """Return the id below which every audit entry is in the database. Raises the same."""
-        found = await self.ask("GET", layout.committed_key(shard))
-        return entry_id(found) if found else NO_ENTRY
+        """Return an id below which every audit entry is in the database. Raises the same."""
+        if self._commands is None:
+            raise StreamConnectionLost("no connection to Redis")
+        return (await read_state(self._commands, shard)).first_open or LAST_ENTRY
 
 
 class _Tail:

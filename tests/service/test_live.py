@@ -1,0 +1,136 @@
+"""The live view through the product: a call is followed while it runs, by a bounded number of viewers, and nothing is left behind."""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+import redis
+
+from pages.tail import MOST_OF_LOGIN, UNSENT_BYTES, Live, Viewer
+from protocol.errors import StreamConnectionLost
+from tests.service.test_pages_http import log_in
+from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.waiting import wait_for
+
+BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
+Event = tuple[str, str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+    with running(tmp_path_factory.mktemp("live"), redis_url, database_url, base_config() | {"demo": True}) as made:
+        made.start("pages")
+        yield made
+
+
+class Call:
+    """A call to the demo model that goes on in a thread."""
+
+    def __init__(self, product: Product, say: str) -> None:
+        self.id, self._begun, self._enough = "", threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(product, say))
+        self._thread.start()
+        assert self._begun.wait(10)
+
+    def _run(self, product: Product, say: str) -> None:
+        body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": say}], "tools": [BASH]}
+        with httpx.stream(
+            "POST", f"{product.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=30
+        ) as answer:
+            self.id = answer.headers["x-sluice-call-id"]
+            self._begun.set()
+            for _ in answer.iter_raw():
+                if self._enough.is_set():
+                    return
+
+    def stop(self) -> None:
+        """Go away, if it has not ended."""
+        self._enough.set()
+        self._thread.join(30)
+
+
+def events(answer: httpx.Response) -> Iterator[Event]:
+    """The events of a stream: name, id and data."""
+    place = name = ""
+    for line in answer.iter_lines():
+        field, _, value = line.partition(": ")
+        if field == "id":
+            place = value
+        elif field == "event":
+            name = value
+        elif field == "data":
+            yield name, place, json.loads(value)
+
+
+@contextlib.contextmanager
+def following(reader: httpx.Client, call_id: str, after: str = "") -> Iterator[httpx.Response]:
+    with reader.stream("GET", f"/debug/calls/{call_id}/events{after and f'?after={after}'}") as answer:
+        yield answer
+
+
+def test_a_held_tool_call_is_seen_and_then_its_verdict(product: Product) -> None:
+    words: list[str] = []
+    texts: dict[int, str] = {}
+    kept = ended = got = ""
+    with contextlib.closing(log_in(product, KEY)) as reader:
+        call = Call(product, "slowly delete everything with rm -rf")
+        page = reader.get(f"/debug/calls/{call.id}/live")
+        assert page.status_code == 200 and f'data-live="/debug/calls/{call.id}/events"' in page.text and "<noscript>" in page.text
+        with following(reader, call.id) as answer:
+            assert answer.status_code == 200 and answer.headers["content-type"] == "text/event-stream"
+            for name, place, data in events(answer):
+                for one in data.get("blocks", ()):
+                    texts[one["b"]] = texts.get(one["b"], "") + one.get("add", "")
+                    words += [one["word"]] if one["b"] == 1 and one["word"] not in words else []
+                    got += one.get("got", "")
+                # half of the first text is on the screen here
+                kept, ended = kept or (place if texts.get(0) else ""), name
+        assert ended == "end" and words == ["‖ HELD", "✗ BLOCKED"]
+        assert texts == {0: "Let me do that.", 1: '{"command": "rm -rf /"}'} and "Sluice did not let" in got
+        # later: what a browser did not have, then the end
+        with following(reader, call.id, kept) as answer:
+            rest = "".join(one.get("add", "") for _, _, data in events(answer) for one in data.get("blocks", ()) if one["b"] == 0)
+        assert texts[0].endswith(rest) and len(rest) < len(texts[0])
+        wait_for(lambda: "has ended" in reader.get(f"/debug/calls/{call.id}/live").text)
+        call.stop()
+
+
+def test_a_login_has_five_live_views_and_nothing_is_left_of_them(product: Product, redis_url: str) -> None:
+    call = Call(product, "slowly with gap 20 ms, long 900")
+    with contextlib.closing(log_in(product, KEY)) as reader, contextlib.ExitStack() as views, redis.Redis.from_url(redis_url) as client:
+        # a generator that is let go of closes its answer
+        seen = [events(views.enter_context(following(reader, call.id))) for _ in range(MOST_OF_LOGIN)]
+        assert [next(one)[0] for one in seen] == ["frame"] * MOST_OF_LOGIN
+        with following(reader, call.id) as sixth:
+            assert sixth.status_code == 429 and "close one" in sixth.read().decode()
+        with contextlib.closing(log_in(product, KEY)) as other, following(other, call.id) as answer:
+            assert answer.status_code == 200
+        assert "pages-tail" in {one["name"] for one in client.client_list()}
+        views.close()
+        wait_for(lambda: not {one["name"] for one in client.client_list()} & {"pages-tail", "pages-heard"})
+        with following(reader, call.id) as again:
+            assert again.status_code == 200
+    call.stop()
+
+
+def test_what_nobody_takes_is_a_gap() -> None:
+    viewer = Viewer("01a20a86-69b6-7fcf-abde-7a9c0afc5c00", "login")
+    viewer.put_entry(b"x" * UNSENT_BYTES)
+    assert (viewer.is_over, len(viewer.take()[0])) == (False, 1)
+    for size in (UNSENT_BYTES, 1):
+        viewer.put_entry(b"x" * size)
+    assert (viewer.is_over, viewer.take()) == (True, ([], []))
+
+
+async def test_without_redis_nobody_watches_and_the_place_is_free_again() -> None:
+    live = Live("redis://127.0.0.1:9")
+    began = time.monotonic()
+    with pytest.raises(StreamConnectionLost):
+        async with live.watch("01a20a86-69b6-7fcf-abde-7a9c0afc5c00", "login"):
+            pass
+    assert live.viewers == [] and time.monotonic() - began < 10
