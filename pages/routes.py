@@ -1,7 +1,24 @@
 """Which view answers which path."""
 
 from pages.page import Route
-from pages.views import call, diff, evidence, integrity, keys, lists, live, logs, overview, policies, reads, request, search, sessions, text, wire
+from pages.views import (
+    call,
+    diff,
+    evidence,
+    integrity,
+    keys,
+    lists,
+    live,
+    logs,
+    overview,
+    policies,
+    reads,
+    request,
+    search,
+    sessions,
+    text,
+    wire,
+)
 
 ROUTES: tuple[Route, ...] = (
     *call.ROUTES,
