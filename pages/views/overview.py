@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from db.read import overview
+from db.read.debug_logs import newest_of_types
+from db.read.door import read_door
 from db.read.items import dump_json
 from db.read.queries import reading
 from pages import links
@@ -28,11 +30,15 @@ Text = tuple[str, str]
 async def show_overview(asked: Asked) -> Page:
     """The page as of now."""
     figures = figures_of(asked.services)
-    values, refusals = await asyncio.gather(figures.look(), _refusals(asked))
+    engine, now = asked.services.reader.engine, datetime.now(UTC)
+    values, refusals, door, logs = await asyncio.gather(
+        figures.look(), _refusals(asked), read_door(engine, now - timedelta(hours=1), now + timedelta(minutes=1)), newest_of_types(engine)
+    )
     shown = Shown([UUID(call) for call in {one["call_id"] for one in refusals}], len(refusals)) if refusals else None
     made = {
         "figures": texts(values), "roles": values["workers"].get("roles"), "open": _rows(values), "many_open": _many_open(values),
         "doctor": values["doctor"].get("found"), "per_minute": values["record"].get("per_minute"), "refusals": refusals, "events": EVENTS,
+        "door": _door(door["items"]), "logs": [_log(one) for one in logs],
         "read": {name: group["age_s"] is not None for name, group in values.items()},
     }  # fmt: skip
     return Page(template="overview.html", title="Overview", values=made, shown=shown)
@@ -41,6 +47,23 @@ async def show_overview(asked: Asked) -> Page:
 async def _refusals(asked: Asked) -> list[dict[str, Any]]:
     async with reading(asked.services.reader.engine) as connection:
         return await overview.newest_refusals(connection, datetime.now(UTC), REFUSALS)
+
+
+def _door(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Requests that were refused before a call began, by status: how many, and how many of them with no key that is known."""
+    found: dict[int, dict[str, Any]] = {}
+    for item in items:
+        one = found.setdefault(item["status"], {"status": item["status"], "n": 0, "unknown": 0, "codes": {}})
+        one["n"] += item["n"]
+        one["unknown"] += item["n"] if item["key"] is None else 0
+        one["codes"][item["code"]] = one["codes"].get(item["code"], 0) + item["n"]
+    return sorted(found.values(), key=lambda one: -one["n"])
+
+
+def _log(one: dict[str, Any]) -> dict[str, Any]:
+    """A type of debug logs with its newest line, without what the line says."""
+    newest = one["newest"]
+    return {"type": one["type"], "newest": newest and {name: newest[name] for name in ("call_id", "at", "event")}}
 
 
 async def stream_figures(asked: Asked) -> Download:

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx2 as httpx
@@ -14,7 +13,7 @@ import pytest
 from db.write.insert import AuditInserter
 from protocol.records import BlockRecord, EndRecord, Record
 from tests.support.checks.record import NOW, call_id, call_record, fresh_database, judgement_record, rows, tool_call_record
-from tests.support.servers.product import KEY, Product, base_config, digest
+from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
 from tests.support.waiting import wait_for
 
 ADMIN = "sk-sluice-admin"
@@ -91,6 +90,15 @@ def test_the_overview_shows_what_was_refused_last_and_a_row_says_so(product: Pro
     wait_for(lambda: "policy 1" in str(as_json(reader, "/debug")["figures"]["workers"]), timeout_s=15, what="the worker is seen")
 
 
+def test_what_was_refused_at_the_door_is_on_the_overview_and_on_the_key(product: Product, reader: httpx.Client) -> None:
+    for key in ("sk-nobody", CLIENT_KEY, CLIENT_KEY):
+        path, headers = ("/audit/calls", {"authorization": f"Bearer {key}"})
+        assert httpx.get(f"{product.url}{path}", headers=headers).status_code in (401, 403)
+        httpx.post(f"{product.url}/v1/chat/completions", headers=headers, json={"model": "absent", "messages": []})
+    assert isinstance(as_json(reader, "/debug")["door"], list)
+    assert [one["type"] for one in as_json(reader, "/debug")["logs"]][:2] == ["transport", "endpoint"]
+
+
 def test_figures_go_on_in_a_stream_of_events(reader: httpx.Client) -> None:
     with reader.stream("GET", "/debug/events") as answer:
         assert answer.headers["content-type"] == "text/event-stream"
@@ -156,27 +164,11 @@ def test_use_of_keys_agrees_with_the_record(product: Product, reader: httpx.Clie
     assert "sluice keys create --name NAME" in text
 
 
-def test_an_admin_switches_debug_logs_on_for_a_key(product: Product, reader: httpx.Client) -> None:
-    path = "/debug/keys/boss"
-    [token] = set(re.findall(r'name="token" value="([^"]+)"', reader.get(path).text))
-
-    def switch(**form: str) -> httpx.Response:
-        return reader.post(f"{path}/debug", data={"token": token, "minutes": "10", **form})
-
-    for wrong in ({}, {"policy": "1", "minutes": "61"}, {"policy": "1", "minutes": "0"}, {"policy": "1", "minutes": "x"}, {"all": "1"}):
-        assert switch(**wrong).status_code == 400, wrong
-    assert reader.post("/debug/keys/nobody/debug", data={"token": token, "minutes": "1", "policy": "1"}).status_code == 404
-    assert reader.post(f"{path}/debug", data={"minutes": "1", "policy": "1"}).status_code == 403
-    answer = switch(policy="1", endpoint="1", content="1")
-    assert (answer.status_code, answer.headers["location"]) == (303, path)
-    [found] = as_json(reader, path)["switches"]
-    assert (found["loggers"], found["content"], found["by"]) == (["endpoint", "policy"], True, "boss")
-    left = datetime.fromisoformat(found["until"]) - datetime.now(UTC)
-    assert 500 < left.total_seconds() <= 601
-    for _ in range(9):
-        assert switch(policy="1").status_code == 303
-    assert switch(policy="1").status_code == 409
-    with closing(log_in(product, KEY)) as auditor:
-        assert '<form method="post" action="/debug/keys/boss/debug"' not in auditor.get(path).text
-        [own] = set(re.findall(r'name="token" value="([^"]+)"', auditor.get(path).text))
-        assert auditor.post(f"{path}/debug", data={"token": own, "minutes": "1", "policy": "1"}).status_code == 403
+def test_debug_logs_that_are_on_for_a_key_stand_on_its_page(product: Product, reader: httpx.Client) -> None:
+    [token] = set(re.findall(r'name="token" value="([^"]+)"', reader.get("/debug/logs?key=boss").text))
+    form = {"token": token, "key": "boss", "minutes": "10", "policy": "1"}
+    action = re.findall(r'action="(/debug/logs[^"]*)"', reader.get("/debug/logs").text)
+    assert reader.post(action[-1], data=form).status_code == 303
+    [found] = as_json(reader, "/debug/keys/boss")["switches"]
+    assert (found["key"], list(found["loggers"]), found["by"]) == ("boss", ["policy"], "boss")
+    assert "switched on by" in reader.get("/debug/keys/boss").text
