@@ -13,7 +13,7 @@ from db.filters import ListName
 from db.keys import tell_apart
 from db.read.counts import DEFAULT_BY, Dimension, parse_counts
 from db.read.queries import AuditReader
-from sluice import audit_columns, debug_cli, export_cli, review_cli, show_cli
+from sluice import audit_columns, debug_cli, export_cli, rebuild_cli, review_cli, show_cli
 from sluice.audit_options import AsJson, Chosen, Follow, Given, with_filters
 from sluice.audit_run import print_json, quiet_pipe, read_filters, read_times, run
 from sluice.follow import follow
@@ -24,6 +24,7 @@ app = typer.Typer(help="Read the record of calls, tool calls and verdicts.", no_
 app.command("show")(show_cli.show_call)
 app.command("export")(export_cli.export)
 app.command("review")(review_cli.review)
+app.command("rebuild")(rebuild_cli.rebuild)
 app.command("debug-logs")(debug_cli.debug_logs)
 
 _DAYS = "7 days"

@@ -15,6 +15,7 @@ from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
 from protocol.histories import history
 from tests.support.checks.record import NOW, call_id, call_record, rows, whole_call
+from tests.support.clients.commands import sluice
 from tests.support.waiting import wait_until
 from workers.audit import histories
 
@@ -67,6 +68,16 @@ async def test_a_rebuild_goes_through_all_calls(url: str, monkeypatch: pytest.Mo
     monkeypatch.setattr("db.write.histories.PAGE_BYTES", 1)
     async with writer(url) as writes:
         assert list(writes.rebuild(FIRST, LAST)) == [1, 2, 3, 4, 5]
+
+
+async def test_a_command_makes_them_anew(url: str) -> None:
+    await insert(url, {call_id(NOW + n): body(str(n)) for n in range(3)})
+    told = sluice("audit", "rebuild", "histories", url=url)
+    assert told.returncode == 0 and "made the histories of 3 calls" in told.stderr and count(url) == 3
+    told = sluice("audit", "rebuild", "histories", "--until", "2001-01-01", "--json", url=url)
+    assert json.loads(told.stdout) == {"rebuilt": "histories", "calls": 0}
+    told = sluice("audit", "rebuild", "histories", url="postgresql://nobody@127.0.0.1:1/none")
+    assert told.returncode == 3
 
 
 async def test_of_a_redacted_call_there_is_no_history(url: str) -> None:
