@@ -18,12 +18,14 @@ INTEGRITY = f"{ROOT}/integrity"
 READS = f"{ROOT}/reads"
 LOGIN = f"{ROOT}/login"
 LOGOUT = f"{ROOT}/logout"
+_HALVES = "surrogatepass"
+"""Halves of surrogate pairs, which a client may put into a session's name, have a link too."""
 
 
 def with_query(path: str, query: Mapping[str, object]) -> str:
     """Return a path with parameters; those that are None or empty are left out."""
     given = {name: str(value) for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(given)}" if given else path
+    return f"{path}?{urlencode(given, errors=_HALVES)}" if given else path
 
 
 def call(call_id: UUID | str, **query: object) -> str:
@@ -63,10 +65,10 @@ def key(name: str, **query: object) -> str:
 
 def _part(value: object) -> str:
     """One part of a path. Browsers take away parts that are dots, also written as %2E, so those begin with a tilde."""
-    quoted = quote(str(value), safe="")
+    quoted = quote(str(value), safe="", errors=_HALVES)
     return f"~{quoted}" if set(quoted) == {"."} or quoted.startswith("~") else quoted
 
 
 def read_part(part: str) -> str:
     """Return the value of a part of a path as it came. Raises ValueError where it is no UTF-8."""
-    return unquote(part, errors="strict").removeprefix("~")
+    return unquote(part, errors=_HALVES).removeprefix("~")

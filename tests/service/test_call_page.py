@@ -1,0 +1,212 @@
+"""The page of calls that are not as usual: hostile in every field, open, redacted, dropped, without a beginning, very large."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from html.parser import HTMLParser
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from db.link import conninfo
+from db.seals.redact import redact
+from db.seals.seal import Sealer
+from protocol.errors import NotFound
+from protocol.records import (
+    BlockRecord,
+    CallFacts,
+    DecisionRecord,
+    EndRecord,
+    EventRecord,
+    JudgementRecord,
+    Record,
+    ReleaseRecord,
+    ScoreRecord,
+    ToolCallRecord,
+)
+from tests.support.checks.record import NOW, call_id, call_record, chunks_record, tool_call_record, whole_call
+from tests.support.checks.sealed import insert
+from tests.support.checks.whole_text import released_in
+from tests.support.servers.asked import Pages, pages_of
+from tests.support.servers.product import base_config
+
+Made = TypeVar("Made")
+TABS = ("", "/wire", "/wire?view=table", "/diff?all=1", "/diff?view=side&all=1&by=wire", "/request", "/blocks/0", "/blocks/1")
+HOSTILE = (
+    "<script>canary()</script>", "</script><script>canary()</script>", '"><img src=x onerror=canary()>', "' onmouseover='canary()",
+    "</title><script>canary()</script>", "</pre></bdi><svg onload=canary()>", "javascript:canary()",
+    "data:text/html,<script>canary()</script>",
+    "<base href=//evil>", '<meta http-equiv="refresh" content="0;url=//evil">', "{{ 7*7 }}{% raw %}", "&lt;script&gt;", "&#60;script&#62;",
+    "\u202ecod.exe", "a\u2066b\u2069", "zero\u200bwidth\ufeff", "\U000e0041\U000e007f", "\x1b[31mred\x1b]8;;http://evil\x07", "nul\x00here",
+    "\u2028\u2029", "lone \udc00 half", "e" + "\u0301" * 500, "=cmd|' /C calc'!A0",
+)  # fmt: skip
+
+
+def ask(url: str, work: Callable[[Pages], Awaitable[Made]]) -> Made:
+    """Ask the pages of a record."""
+
+    async def run() -> Made:
+        async with pages_of(url, base_config()) as pages:
+            return await work(pages)
+
+    return asyncio.run(run())
+
+
+def html_of(url: str, path: str) -> str:
+    return ask(url, lambda pages: pages.page(path)).html
+
+
+class Elements(HTMLParser):
+    """Counts the elements of a page, and keeps its attributes' names."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+        self.attributes: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if ("class", "c") not in attrs:
+            # a character that is spelled out has an element of its own
+            self.found[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+
+
+def filled(call: str, text: str) -> list[Record]:
+    """A call with the same text in each field that somebody outside chooses."""
+    raw = text.encode("utf-8", "surrogatepass")
+    body = f'data: {{"x": "{text}"}}\n\n'.encode("utf-8", "surrogatepass")
+    return [
+        call_record(call, session=text, model=text, key=text, policy=text, facts=CallFacts(text)),
+        chunks_record(call, [body, raw], block=0),
+        chunks_record(call, [raw], seq=3, verdict="hold", block=1),
+        ReleaseRecord(call_id=call, number=1, number_next=2, at=NOW, seq=3, payload=raw, sha256=sha256(raw).digest()),
+        BlockRecord(call_id=call, block=0, at=NOW, kind="text", verdict="block", reason=text, policy=text, rule=text),
+        ToolCallRecord(
+            call_id=call, block=1, index=0, at=NOW, tool_call_id=text, name=text, arguments=raw, released_arguments=raw + b"!",
+            executor="client", form="native", verdict="replace", reason=text, policy=text, rule=text,
+        ),
+        JudgementRecord(
+            call_id=call, block=1, step=0, at=NOW, model=text, policy=text, probability=0.9, threshold=0.6, explanation=text, prompt=raw,
+            reply=raw, latency_ms=1, attempts=1,
+        ),
+        ScoreRecord(call_id=call, block=1, step=0, at=NOW, monitor=text, policy=text, value=0.5, dims="", why=text, error=""),
+        DecisionRecord(
+            call_id=call, block=1, step=0, at=NOW, unit="call", attempt=0, policy=text, protocol="threshold", action=text, score=0.5,
+            threshold=0.4, reason=text,
+        ),
+        EventRecord(call_id=call, kind="withheld", number=1, at=NOW, detail=text),
+        EventRecord(call_id=call, kind="identified", number=0, at=NOW, detail=f'{{"source": "{text}"}}'),
+        EndRecord(call_id=call, at=NOW + 9, state="FAILED", reason="client_gone", status=200, stop_reason=text, relayed=2),
+    ]  # fmt: skip
+
+
+def test_no_text_of_a_call_becomes_an_element(url: str) -> None:
+    texts = ["harmless", *("~".join(HOSTILE[at : at + 6]) for at in range(0, len(HOSTILE), 6))]
+    calls = {text: call_id(NOW + n) for n, text in enumerate(texts)}
+    for text, call in calls.items():
+        asyncio.run(insert(url, *filled(call, text), bodies={call: text.encode("utf-8", "surrogatepass")}))
+
+    async def all_pages(pages: Pages) -> dict[tuple[str, str], str]:
+        return {(text, tab): (await pages.page(f"/debug/calls/{call}{tab}")).html for text, call in calls.items() for tab in TABS}
+
+    shown = ask(url, all_pages)
+    for tab in TABS:
+        twin = Elements(shown["harmless", tab])
+        for text in texts[1:]:
+            found = Elements(shown[text, tab])
+            # comparisons mark words: how many depends on the text
+            for marks in ("ins", "del", "span"):
+                found.found.pop(marks, None)
+                twin.found.pop(marks, None)
+            assert set(found.found) <= set(twin.found) | {"td", "tr"}, (text, tab)
+            assert found.found["script"] == twin.found["script"] and found.attributes <= twin.attributes | {"title", "id"}, (text, tab)
+            assert not any(one in shown[text, tab] for one in "\x00\x1b\u202e\u2066\u200b\u2028\ufeff"), (text, tab)
+
+
+def test_the_plain_text_of_hostile_calls_has_no_control_characters(url: str) -> None:
+    call, text = call_id(), "~".join(HOSTILE)
+    asyncio.run(insert(url, *filled(call, text)))
+    whole = ask(url, lambda pages: pages.file(f"/debug/calls/{call}/text")).decode()
+    assert not any(one in whole for one in "\x00\x1b\r\u202e\u2066\u200b\u2028\ufeff")
+    assert released_in(whole) == text.encode("utf-8", "surrogatepass")
+
+
+def test_an_open_call_shows_what_is_there(url: str) -> None:
+    call = call_id()
+    asyncio.run(insert(url, *whole_call(call)[:3]))
+    shown = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
+    assert "this is what is on record so far" in shown.html and {row["word"] for row in shown.values["rows"]} == {"HELD"}
+
+
+def test_a_call_of_which_only_the_start_came_has_all_its_pages(url: str) -> None:
+    call = call_id()
+    asyncio.run(insert(url, call_record(call)))
+    for tab in TABS[:6]:
+        assert call in html_of(url, f"/debug/calls/{call}{tab}")
+    assert "The model has said nothing yet" in html_of(url, f"/debug/calls/{call}")
+
+
+def test_a_call_without_its_beginning_says_so(url: str) -> None:
+    call = call_id()
+    asyncio.run(insert(url, *whole_call(call)[1:]))
+    for tab in (*TABS[:6], "/blocks/1"):
+        assert "beginning of this call is not on record" in html_of(url, f"/debug/calls/{call}{tab}")
+    assert b"call " in ask(url, lambda pages: pages.file(f"/debug/calls/{call}/text"))
+
+
+def test_a_call_that_no_worker_began_says_so(url: str) -> None:
+    call = call_id()
+    asyncio.run(insert(url, EndRecord(call_id=call, at=NOW, state="FAILED", reason="unclaimed", status=503)))
+    assert "No policy worker ever began it" in html_of(url, f"/debug/calls/{call}")
+
+
+def test_a_redacted_call_says_who_took_its_content_and_why(url: str) -> None:
+    call = call_id()
+    asyncio.run(insert(url, *whole_call(call), bodies={call: b"{}"}))
+    redact(url, UUID(call), "asked for by its author")
+    for tab in TABS:
+        assert "asked for by its author" in html_of(url, f"/debug/calls/{call}{tab}")
+
+
+def test_a_dropped_call_has_a_page_that_says_so(url: str) -> None:
+    call, unknown = call_id(NOW - 9 * 86_400_000), call_id(NOW - 9 * 86_400_000)
+    asyncio.run(insert(url, *whole_call(call)))
+    with Sealer(url) as sealer:
+        sealer.seal([UUID(call)])
+        sealer.checkpoint()
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        connection.execute("SELECT sluice_drop_before((now() - interval '2 days')::date, 'old')")
+    shown = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
+    assert shown.page.status == 404 and "was dropped on" in shown.html
+    with pytest.raises(NotFound):
+        ask(url, lambda pages: pages.page(f"/debug/calls/{unknown}"))
+
+
+def test_large_bytes_are_in_the_text_whole(url: str) -> None:
+    """A release and a chunk past the slices in which they are read, cut within characters."""
+    call, payload = call_id(), ("é€😀\x1b" * 70_000).encode()
+    records: list[Record] = [call_record(call), chunks_record(call, [b"{" + b"x" * (2**20 + 7) + b"}"])]
+    release = ReleaseRecord(call_id=call, number=0, number_next=1, at=NOW, seq=1, payload=payload, sha256=sha256(payload).digest())
+    asyncio.run(insert(url, *records, release, EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200, relayed=1)))
+    whole = ask(url, lambda pages: pages.file(f"/debug/calls/{call}/text")).decode()
+    assert released_in(whole) == payload and "x" * (2**20 + 7) in whole
+    assert ask(url, lambda pages: pages.file(f"/debug/calls/{call}/releases/0/raw")) == payload
+    assert len(ask(url, lambda pages: pages.file(f"/debug/calls/{call}/chunks/1/raw"))) == 2**20 + 9
+
+
+def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:
+    call = call_id()
+    tools: list[Any] = [tool_call_record(call, block=n, index=n, tool_call_id=f"t{n}", arguments=b"x" * 500) for n in range(400)]
+    chunks = [chunks_record(call, [b"data: x\n\n"], seq=n + 1, verdict="hold", block=n) for n in range(400)]
+    asyncio.run(insert(url, call_record(call), *tools, *chunks))
+    first = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
+    assert "Blocks 1 to 40 of 400" in first.html and len(first.html.encode()) < 100_000
+    numbers: list[int] = []
+    for page in range(1, first.values["pager"]["pages"] + 1):
+        shown = ask(url, lambda pages, page=page: pages.page(f"/debug/calls/{call}?page={page}"))  # type: ignore[misc]
+        numbers += [row["number"] for row in shown.values["rows"]]
+    assert numbers == list(range(400))
