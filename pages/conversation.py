@@ -145,11 +145,13 @@ def _turns(call: SessionCall, common: int, said: Said) -> list[Turn]:
 def _turn(value: Any, number: int) -> Turn:
     if not isinstance(value, dict):
         return Turn("unknown", [_part("other", "not readable")], number)
-    parts = list(_parts(value.get("content")))
-    for call in value.get("tool_calls") or ():
-        function = call.get("function") if isinstance(call, dict) else None
+    parts = list(_parts(value.get("content"), 0))
+    asked = value.get("tool_calls")
+    for call in [*(asked if isinstance(asked, list) else ()), {"function": value.get("function_call")}]:
+        function = call.get("function") or call.get("custom") if isinstance(call, dict) else None
         if isinstance(function, dict):
-            parts.append(_part("tool_use", str(function.get("arguments", "")), str(function.get("name", "")), str(call.get("id", ""))))
+            arguments = function.get("arguments", function.get("input", ""))
+            parts.append(_part("tool_use", str(arguments), str(function.get("name", "")), str(call.get("id", ""))))
     role = str(value.get("role", ""))
     if role == "tool":
         parts = [_part("tool_result", one.text, "", str(value.get("tool_call_id", "")), one.size) for one in parts]
@@ -158,7 +160,7 @@ def _turn(value: Any, number: int) -> Turn:
     return Turn(role, parts, number)
 
 
-def _parts(content: Any) -> Iterator[Part]:
+def _parts(content: Any, depth: int) -> Iterator[Part]:
     if isinstance(content, str):
         yield _text(content)
     for one in content if isinstance(content, list) else ():
@@ -174,7 +176,8 @@ def _parts(content: Any) -> Iterator[Part]:
                 arguments = json.dumps(one.get("input"), ensure_ascii=False)
                 yield _part("tool_use", arguments, str(one.get("name", "")), str(one.get("id", "")))
             case "tool_result":
-                inner = "\n".join(part.text for part in _parts(one.get("content")))
+                # a result holds texts and images; what is deeper nobody sends
+                inner = "\n".join(part.text for part in _parts(one.get("content"), depth + 1)) if not depth else "nested"
                 yield _part("tool_result", inner, "error" if one.get("is_error") else "", str(one.get("tool_use_id", "")))
             case kind:
                 yield _part("other", f"{kind}, {len(json.dumps(one)):,} bytes")
@@ -203,7 +206,7 @@ def _without_echo(turns: list[Turn], parent: SessionCall | None, said: Said) -> 
     got = _released(parent, said)
     if got is None:
         return turns
-    if _same(turns[:back], got):
+    if _same(turns[:back], got, is_whole=parent.item["state"] == "ENDED"):
         return turns[back:]
     for turn in turns[:back]:
         turn.is_foreign = True
@@ -215,14 +218,17 @@ def _released(call: SessionCall, said: Said) -> Listener | None:
     return read_client(payloads, call.item["dialect"], streams=call.item["stream"]) if payloads else None
 
 
-def _same(turns: Sequence[Turn], got: Listener) -> bool:
-    """Is what comes back what went out? Clients cut blanks, leave thinking out, and part or join texts."""
+def _same(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
+    """Is what comes back what went out? Clients cut blanks, leave thinking out, and part or join texts; of an answer that broke off they
+    keep what they had by then."""
     parts = [part for turn in turns for part in turn.parts]
     text = "".join("".join(part.text.split()) for part in parts if part.kind in ("text", "injected"))
     asked = [(part.name, _value(part.text)) for part in parts if part.kind == "tool_use"]
     blocks = [got.blocks[number] for number in sorted(got.blocks)]
     sent = "".join("".join(block.text.split()) for block in blocks if block.kind == "text")
     calls = [(block.name, _value(block.text)) for block in blocks if block.is_call]
+    if not is_whole:
+        return sent.startswith(text) and calls[: len(asked)] == asked
     return text == sent and asked == calls
 
 

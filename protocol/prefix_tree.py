@@ -113,5 +113,7 @@ def _joined(calls: Sequence[Marked], placed: list[Placed]) -> list[Placed]:
             main.add(index)
             ends = last[index]
     # where nothing is known of a history, the call stands in the conversation where it came
-    main |= {index for index, one in enumerate(placed) if one.branch == index and not (calls[index].marks or calls[index].agent)}
+    main |= {
+        index for index, one in enumerate(placed) if one.branch == index and not (calls[index].marks or calls[index].agent or one.is_side)
+    }
     return [one._replace(branch=MAIN if one.branch in main else one.branch, begins=index in anew) for index, one in enumerate(placed)]

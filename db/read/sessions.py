@@ -162,6 +162,9 @@ class SessionReader:
             call, known, who = row.call_id, histories.get(row.call_id), said.get(row.call_id)
             item = _session_item(row, ends.get(call), tools.get(call), texts.get(call))
             marks, is_side = (bytes(known.marks), known.is_side) if known else (b"", False)
+            if item["endpoint"] == "count_tokens":
+                # it has the history of the call that it counts for, which goes on from what was before
+                marks, is_side = b"", True
             marked = Marked(marks, is_side, who.agent if who else "")
             calls.append(SessionCall(call, item, marked, known.turns if known else 0, bytes(known.offsets) if known else b""))
         first = next(iter(said.values()), sessions.Identified(""))
