@@ -37,11 +37,12 @@ class Result:
 
 
 class Load:
-    """A client of one gateway, for as many calls at once as asked. Raises ValueError for what is no http or https URL."""
+    """A client of one gateway, for as many calls at once as asked; `more`: further headers. Raises ValueError for what is no http or https
+    URL."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, more: Mapping[str, str] | None = None) -> None:
         self._origin = Origin(url)
-        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json", **(more or {})}
         self._head = self._origin.head("/v1/chat/completions", headers)
         self._pool = Pool(connect_s=TIMEOUT_S, first_byte_s=TIMEOUT_S, idle_s=TIMEOUT_S)
 

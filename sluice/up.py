@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 from db.migrations.place import digest
 from protocol.config import Config, Key
+from protocol.debug import Debug, Logger
 from sluice import check, doctor, embedded
 from sluice.config_file import Document, read
 from sluice.errors import Busy, SettingsError, StartError
@@ -121,6 +122,8 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[
                 settings = settings.model_copy(update={"port": embedded.free_port()})
             check_port(settings.host, settings.port)
             key = own_key(data_dir)
+            if settings.config is None:
+                config = _with_debug_logs(config)
             plan = Plan(settings, _with_key(config, key), data_dir, key, workers, as_json, rehearsal, **given)
             forks = ForkServer.start(main)  # before there is a loop
             try:
@@ -388,6 +391,11 @@ def _with_key(config: Config, key: str) -> Config:
         policies=tuple(own_policies(config)),
     )  # fmt: skip
     return config.model_copy(update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), own)})
+
+
+def _with_debug_logs(config: Config) -> Config:
+    """Who starts without a configuration looks around: each call of the key of `sluice up` has all debug logs."""
+    return config.model_copy(update={"debug": Debug(loggers=get_args(Logger), keys=(KEY_NAME,))})
 
 
 def _lay_tables(database_url: str) -> bool:

@@ -17,6 +17,7 @@ import re2
 from db.migrations.place import digest
 from policy.loading import load
 from protocol.config import Config, Key, PolicyStep
+from protocol.debug import BITS
 from protocol.shipped import DESTRUCTIVE
 from sluice import embedded, up
 from sluice.errors import Busy, NotFit, SettingsError, StartError
@@ -132,6 +133,13 @@ def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_f
 def test_the_configuration_survives_being_handed_to_the_processes() -> None:
     config = up._with_key(Config(), KEY)
     assert Config.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
+
+
+def test_without_a_file_the_own_key_has_all_debug_logs_and_no_other() -> None:
+    config = up._with_key(up._with_debug_logs(Config()), KEY)
+    assert set(config.debug.loggers) == set(BITS) and config.debug.keys == (up.KEY_NAME,)
+    assert Config.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
+    assert Config().debug.loggers == ()
 
 
 def test_the_default_policies_can_be_loaded() -> None:
