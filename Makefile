@@ -1,11 +1,12 @@
 # Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
-.PHONY: up test conformance check gate chaos compose-test fuzz lock format
+.PHONY: up test browser-test conformance check gate chaos compose-test fuzz lock format
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 
 # A misspelled variable would be ignored without a word. Each goal takes these; empty ones count as not given.
 TAKES_up := PORT CONFIG DATA_DIR ARGS
 TAKES_test := ARGS
+TAKES_browser-test := ARGS
 TAKES_conformance := ARGS
 TAKES_gate := ARGS
 TAKES_compose-test := ARGS
@@ -26,7 +27,12 @@ up:  ## start everything on embedded servers; PORT=18080 CONFIG=FILE DATA_DIR=DI
 # Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
 test:  ## unit, service and end-to-end tests, as many at once as there are cores; ARGS="-k name", ARGS="-n 0" for one after the other
 	@scripts/setup dev
-	@$(PYTHON) -m pytest --ignore tests/chaos -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(PYTHON) -m pytest --ignore tests/chaos --ignore tests/browser -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+browser-test:  ## the pages in Chromium, which it installs where it can; ARGS="-k name", SLUICE_SCREENSHOTS=DIR for pictures
+	@scripts/setup dev
+	@scripts/browser
+	@$(PYTHON) -m pytest tests/browser -n 0 $(ARGS)
 
 conformance:  ## every recording in all four directions, through the running product and the official SDKs; ARGS="--only NAME --seed N"
 	@scripts/setup dev

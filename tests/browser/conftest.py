@@ -1,0 +1,127 @@
+"""A browser, the product with its pages, and tabs that are logged in. All of it is started once, because that takes seconds."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser import calls, hostile
+from tests.browser.calls import Calls
+from tests.support.checks.record import fresh_database
+from tests.support.clients import packages
+from tests.support.clients.node import INSTALL
+from tests.support.clients.packages import missing
+from tests.support.servers.product import KEY, Product, base_config, digest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `make browser-test` installs it")
+from playwright.sync_api import Browser, BrowserContext, sync_playwright  # noqa: E402 - behind the look whether it is there
+
+from tests.browser.tab import Tab  # noqa: E402 - likewise
+
+ADMIN = "sk-sluice-admin"
+WIDE, NARROW = (1280, 860), (390, 844)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        missing("no chromium on the PATH: `apt-get install chromium fonts-dejavu-core`")
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+    """The whole product with its pages, and the scripted model behind it."""
+    folder = tmp_path_factory.mktemp("browser")
+    scripts = folder / "scripts"
+    scripts.mkdir()
+    for name, text in {**calls.scripts(), **hostile.scripts()}.items():
+        (scripts / name).write_text(text, encoding="utf-8")
+    config = base_config() | {"models": [{"match": "script-*", "upstream": "script"}], "demo": True}
+    config["keys"].append({"name": "boss", "sha256": digest(ADMIN), "roles": ["admin", "auditor"]})
+    with fresh_database(database_url) as url, Product(folder, redis_url, url, config) as made:
+        made.start("audit", "judge", "policy", "pages")
+        made.start("gateway", env={"SLUICE_SCRIPTS_DIR": str(scripts)})
+        yield made
+
+
+@pytest.fixture(scope="session")
+def made(product: Product) -> Calls:
+    """Calls of each kind, on record."""
+    return calls.make(product)
+
+
+@pytest.fixture(scope="session")
+def login(browser: Browser, product: Product) -> Callable[[str], dict[str, object]]:
+    """Log in with a key, once a key; returns what a context must hold to be logged in."""
+    known: dict[str, dict[str, object]] = {}
+
+    def state(key: str) -> dict[str, object]:
+        if key not in known:
+            context = browser.new_context()
+            page = context.new_page()
+            page.goto(f"{product.url}/debug/login?next=/debug/calls")
+            page.fill("#key", key)
+            page.click("main button")
+            page.wait_for_url("**/debug/calls")
+            known[key] = dict(context.storage_state())
+            context.close()
+        return known[key]
+
+    return state
+
+
+NewTab = Callable[..., Tab]
+
+
+@pytest.fixture
+def new_tab(browser: Browser, product: Product, login: Callable[[str], dict[str, object]]) -> Iterator[NewTab]:
+    """Open a tab: `key` logs in (None does not), `js`, `dark`, `size`, `bypass_csp` (for axe alone). What happened in each is checked."""
+    contexts: list[BrowserContext] = []
+    tabs: list[Tab] = []
+
+    def make(
+        *,
+        key: str | None = KEY,
+        js: bool = True,
+        dark: bool = False,
+        size: tuple[int, int] = WIDE,
+        bypass_csp: bool = False,
+        zone: str = "UTC",
+    ) -> Tab:
+        context = browser.new_context(
+            java_script_enabled=js, color_scheme="dark" if dark else "light", viewport={"width": size[0], "height": size[1]},
+            bypass_csp=bypass_csp, timezone_id=zone, storage_state=login(key) if key else None,  # type: ignore[arg-type]
+            reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"],
+        )  # fmt: skip
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        tabs.append(Tab(context, product.url))
+        return tabs[-1]
+
+    yield make
+    for tab in tabs:
+        tab.check()
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def tab(new_tab: NewTab) -> Tab:
+    """A tab of somebody who is logged in as an auditor."""
+    return new_tab()
+
+
+@pytest.fixture(scope="session")
+def axe() -> Path:
+    """The file of axe-core."""
+    wanted = Path(__file__).with_name("package.json")
+    if not shutil.which("npm"):
+        missing("npm is missing")
+    return packages.installed("axe", wanted, lambda _: [INSTALL]) / "node_modules" / "axe-core" / "axe.min.js"

