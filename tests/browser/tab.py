@@ -7,7 +7,8 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Re
 
 _QUIET = ("Failed to load resource",)
 """Said of every answer that is not 2xx, which tests ask for themselves."""
-_COUNT = """() => [...document.querySelectorAll('*')].filter(one => !one.matches('span.c')).length"""
+_KINDS = """() => { const found = {}; for (const one of document.querySelectorAll('*')) if (!one.matches('span.c')) {
+    const kind = one.tagName + '.' + one.getAttribute('class'); found[kind] = (found[kind] || 0) + 1 } return found }"""
 _REPORT = "document.addEventListener('securitypolicyviolation', e => console.error('refused: ' + e.violatedDirective + ' ' + e.blockedURI))"
 
 
@@ -42,8 +43,12 @@ class Tab:
         return self.page.inner_text("body")
 
     def elements(self) -> int:
-        """How many elements there are, but for those round characters that are spelled out."""
-        found: int = self.page.evaluate(_COUNT)
+        """How many elements there are."""
+        return sum(self.kinds().values())
+
+    def kinds(self) -> dict[str, int]:
+        """How many elements there are of each name and class, but for those round characters that are spelled out."""
+        found: dict[str, int] = self.page.evaluate(_KINDS)
         return found
 
     def evaluate(self, script: str, *given: Any) -> Any:
