@@ -26,6 +26,7 @@ from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
 from db.read.lists import LISTS
 from db.read.queries import AuditReader
+from db.read.sessions import SessionReader
 from db.reads import Reading, note, of_item
 from db.write.reviews import add_review
 from gateway import unknown_paths
@@ -120,6 +121,7 @@ def _make_router() -> APIRouter:
     router = APIRouter(prefix="/audit")
     for of in LISTS:
         router.add_api_route(f"/{of}", _list(of), methods=["GET"])
+    router.add_api_route("/sessions", _sessions, methods=["GET"])
     router.add_api_route("/calls/{call_id}", _call, methods=["GET"])
     router.add_api_route("/calls/{call_id}/chunks", _chunks, methods=["GET"])
     router.add_api_route("/reviews", _reviews, methods=["GET"])
@@ -151,6 +153,13 @@ def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
 
 def _filters(request: Request, of: Asked) -> Filters:
     return parse_filters(request.query_params.multi_items(), of=of)
+
+
+async def _sessions(request: Request, reader: Reader) -> Response:
+    filters = _filters(request, "calls")
+    if filters.order != "desc":
+        raise InvalidRequest("sessions are listed by their last call", param="order")
+    return await _content(request, await SessionReader(reader.engine).page(await reader.named(filters)))
 
 
 async def _reviews(request: Request, reader: Reader) -> Response:

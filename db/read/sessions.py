@@ -266,7 +266,7 @@ def _list_item(
         "program": sessions.program(who.source, from_column(oldest[0].user_agent or "") if oldest else ""),
         "preview": from_column(preview.preview) if preview else "",
         "first_at": iso(created_at(begun[0])) if begun else None, "last_at": iso(created_at(counted[0] if counted else last)),
-        "last_call_id": str(last), "calls": len(counted), "more": len(newest) > COUNTED,
+        "call_id": str(last), "calls": len(counted), "more": len(newest) > COUNTED,
         "open": len(counted) - len(closed), "failed": sum(end.state == "FAILED" for end in closed),
         "tool_calls": sum(row.tool_calls for row in of_tools), "refused": sum(row.refused for row in (*of_tools, *of_texts)),
         "replaced": sum(row.replaced for row in (*of_tools, *of_texts)),

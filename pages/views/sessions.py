@@ -41,7 +41,7 @@ async def sessions(asked: Asked) -> Answer:
             "newest": found.link() if found.filters.after else None,
         },
     }  # fmt: skip
-    shown = Shown([UUID(item["last_call_id"]) for item in page["items"]], len(page["items"]))
+    shown = Shown([UUID(item["call_id"]) for item in page["items"]], len(page["items"]))
     return Page(template="sessions.html", title="Sessions", values=values, shown=shown)
 
 

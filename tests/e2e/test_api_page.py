@@ -176,6 +176,12 @@ def test_a_tool_call_and_a_judge_block(asked: Asked) -> None:
     assert shape(*asked.get("/audit/judge-blocks")["items"]) == fields("A tool call") | fields("A judge block")
 
 
+def test_a_session(asked: Asked) -> None:
+    page = asked.get("/audit/sessions")
+    assert set(page) == {"items", "next_cursor", "looked_to"}
+    assert shape(*page["items"]) == fields("A session")
+
+
 def test_chunks(asked: Asked) -> None:
     pages = [asked.get(f"/audit/calls/{i}/chunks") for i in asked.ids]
     items = [item for page in pages for item in page["items"]]

@@ -203,6 +203,7 @@ def test_the_list_shows_what_a_person_typed_first(product: Product, ids: dict[st
     assert (agent["preview"], agent["program"], agent["calls"]) == ("mend the tests: say one", "Claude Code", 12)
     assert agent["refused"] >= 1 and agent["replaced"] >= 1 and agent["tool_calls"] >= 3 and agent["models"] == ["demo"]
     assert PAGE in shown.html and "guessed" in shown.html
+    assert product.audit("sessions")["items"] == shown.values["items"]
     assert page(product, "/debug/conversation-logs").values["items"] == shown.values["items"]
     one = page(product, "/debug/sessions?limit=1")
     assert [item["session"] for item in one.values["items"]] == ["shared"]
