@@ -18,6 +18,8 @@ INTEGRITY = f"{ROOT}/integrity"
 READS = f"{ROOT}/reads"
 LOGIN = f"{ROOT}/login"
 LOGOUT = f"{ROOT}/logout"
+BLOCKS = 40
+"""Content blocks on a page of a call."""
 _HALVES = "surrogatepass"
 """Halves of surrogate pairs, which a client may put into a session's name, have a link too."""
 
@@ -31,6 +33,11 @@ def with_query(path: str, query: Mapping[str, object]) -> str:
 def call(call_id: UUID | str, **query: object) -> str:
     """The page of a call."""
     return with_query(f"{CALLS}/{_part(call_id)}", query)
+
+
+def place(call_id: UUID | str, number: int, **query: object) -> str:
+    """A block in the story of its call. A call with many blocks has pages, which no fragment chooses."""
+    return f"{call(call_id, **query, block=number if number >= BLOCKS else None)}#b{number:d}"
 
 
 def tab(call_id: UUID | str, name: str, **query: object) -> str:

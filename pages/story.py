@@ -13,11 +13,11 @@ from db.read.items import number as finite
 from db.read.items import time as iso
 from db.read.story import Details, Overview, Span
 from db.text import from_column
-from pages import arguments
+from pages import arguments, links
 from pages.sides import Decided, Got, Said
 from protocol.records import to_text
 
-PAGE = 40
+PAGE = links.BLOCKS
 """Content blocks on a page."""
 FEW = 10
 """Up to so many rows, each may show much."""

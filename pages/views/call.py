@@ -25,11 +25,14 @@ from db.read.story import (
 )
 from db.read.wire import read_slices
 from pages import arguments, head, links, story
+from pages.listing import neighbours
 from pages.page import Asked, Download, Page, Redirect, Route, Shown
 from pages.sides import Listener, Said, align, beginning, in_order, read_client
 from pages.story import Cut, Sides
 from protocol.errors import InvalidRequest, NotFound
 
+MAX_VALUE, MAX_ORIGIN = 200, 8_000
+"""Characters of a parameter, and of the one that names a list with its filters."""
 _NUMBER = 10
 """Digits of a number in a path."""
 TABS = (("Story", ""), ("Request", "request"), ("Wire", "wire"), ("Diff", "diff"), ("Hooks", "hooks"), ("Text", "text"), ("Proof", "proof"))
@@ -45,8 +48,8 @@ def check_query(asked: Asked, *known: str) -> None:
     for name, value in asked.query:
         if name not in known:
             raise InvalidRequest(f"this page takes {', '.join(known) or 'no parameters'}", param=name[:64])
-        if len(value) > 200:
-            raise InvalidRequest("longer than 200 characters", param=name)
+        if len(value) > (MAX_ORIGIN if name == "from" else MAX_VALUE):
+            raise InvalidRequest("too long", param=name)
 
 
 def number_of(text: str, name: str) -> int:
@@ -65,7 +68,7 @@ def upstream_dialect(asked: Asked, upstream: str | None) -> str | None:
 async def show_call(asked: Asked) -> Page | Redirect:
     """The story: one row a content block."""
     call_id = await call_of(asked)
-    check_query(asked, "page", "from")
+    check_query(asked, "page", "block", "from")
     if asked.params["call_id"] != str(call_id):
         return Redirect(links.call(call_id, **dict(asked.query)))
     async with reading(asked.services.reader.engine) as connection:
@@ -74,11 +77,14 @@ async def show_call(asked: Asked) -> Page | Redirect:
             return await _gone(connection, call_id)
         pages = max(1, -(-len(found.numbers) // story.PAGE))
         page = min(max(1, number_of(asked.one("page", "1"), "page")), pages)
+        if (block := asked.one("block")) and (number := number_of(block, "block")) in found.numbers:
+            page = found.numbers.index(number) // story.PAGE + 1
         numbers = found.numbers[(page - 1) * story.PAGE : page * story.PAGE]
         rows = await _rows(asked, connection, found, numbers)
     now = datetime.now(UTC)
     values = {
         **frame(found, "", now),
+        "beside": await _beside(asked, found),
         "rows": rows["rows"],
         "left": rows["left"] if rows["left"] != rows["failed"] else "",
         "failed": rows["failed"],
@@ -89,6 +95,16 @@ async def show_call(asked: Asked) -> Page | Redirect:
         "pager": _pager(call_id, page, pages, len(found.numbers)),
     }
     return Page(template="call.html", title=_title(values), values=values, shown=Shown((call_id,), len(numbers)))
+
+
+async def _beside(asked: Asked, found: Overview) -> dict[str, Any]:
+    """The calls before and behind this one: in the list that it was opened from, or else in its session."""
+    if origin := asked.one("from"):
+        newer, older = await neighbours(asked.services.reader, origin, found.call_id)
+        if newer or older:
+            return {"before": newer, "next": older, "of": "list"}
+    before, after = (links.call(one) if one else None for one in (found.before, found.next))
+    return {"before": before, "next": after, "of": "session"}
 
 
 def frame(found: Overview, tab: str, now: datetime | None = None) -> dict[str, Any]:
@@ -102,7 +118,9 @@ def frame(found: Overview, tab: str, now: datetime | None = None) -> dict[str, A
         [name, links.tab(found.call_id, path) if path else links.call(found.call_id), path == tab, beside.get(name), path or None]
         for name, path in TABS
     ]
-    return {"call": made, "tabs": tabs}
+    has_own = tab not in ("", "live")
+    before, after = (one and (links.tab(one, tab) if has_own else links.call(one)) for one in (found.before, found.next))
+    return {"call": made, "tabs": tabs, "beside": {"before": before, "next": after, "of": "session"}}
 
 
 def _title(values: dict[str, Any]) -> str:

@@ -103,7 +103,7 @@ async def label(asked: Asked) -> Answer:
     )
     back = form.get("back", "")
     if not back:
-        return Redirect(f"{links.call(call_id)}#b{block}")
+        return Redirect(links.place(call_id, int(block)))
     place = f"{call_id}-{block}"
     path, _, query = safe_next(back).partition("#")[0].partition("?")
     kept = {name: value for name, value in parse_qsl(query) if name != "said"}

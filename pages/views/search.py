@@ -44,7 +44,7 @@ async def _named(asked: Asked, text: str) -> str | None:
             first, last = map(created_at, ids_with(text.lower().replace("-", "")))
             return links.with_query(links.CALLS, {"since": time(first), "until": time(last and last + timedelta(milliseconds=1))})
     if (found := await reader.find_tool_call(text)) is not None:
-        return f"{links.call(found[0])}#b{found[1]}"
+        return links.place(found[0], found[1])
     if (key := await reader.find_session(text)) is not None:
         return links.session(key, text)
     if text in {key.name for key in asked.services.settings.config.keys} or await reader.has_key(text):

@@ -14,6 +14,7 @@ import pytest
 from db.link import conninfo
 from db.seals.redact import redact
 from db.seals.seal import Sealer
+from pages import links
 from protocol.errors import NotFound
 from protocol.records import (
     BlockRecord,
@@ -210,3 +211,6 @@ def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:
         shown = ask(url, lambda pages, page=page: pages.page(f"/debug/calls/{call}?page={page}"))  # type: ignore[misc]
         numbers += [row["number"] for row in shown.values["rows"]]
     assert numbers == list(range(400))
+    # a link to a block names it, because no fragment chooses a page
+    far = ask(url, lambda pages: pages.page(links.place(call, 217).partition("#")[0]))
+    assert 217 in [row["number"] for row in far.values["rows"]] and 'id="b217"' in far.html

@@ -26,3 +26,8 @@ def test_what_is_not_given_is_not_in_the_query() -> None:
     link = links.call("01a1fcc0-1228-7b58-a40b-b44c79f99d00", at="b3", tz=None, q="")
     assert parse_qsl(urlsplit(link).query) == [("at", "b3")]
     assert links.call("x", at="a&b=c") == "/debug/calls/x?at=a%26b%3Dc"
+
+
+def test_a_block_far_down_names_the_page_that_it_is_on() -> None:
+    assert links.place("x", 3) == "/debug/calls/x#b3"
+    assert links.place("x", 90, q="a") == "/debug/calls/x?q=a&block=90#b90"
