@@ -101,22 +101,24 @@ class _Follower:
             # raised before the first piece: the answer then has the error's status
             async with self._live.watch(self._name, self._asked.who.login) as viewer:
                 start = await self._live.start_of(self._name)
-                yield b"retry: 1000\n\n"
                 following = Following(await self._facts(start), after)
+                yield b"retry: 1000\n\n"
                 async for event in self._events(viewer, following, has_stream=start is not None):
                     yield event
         except (RedisError, StreamConnectionLost, *NOT_AN_ANSWER):
             raise AuditUnavailable("Redis does not answer, so nothing can be followed now; the record is there all the same") from None
 
     async def _facts(self, start: Start | None) -> Facts:
-        config = self._settings.config
-        async with reading(self._engine) as connection:
-            found = await read_overview(connection, self._id)
-        call = found.call if found is not None else {}
-        policy = call.get("policy") or (start.policy if start is not None else "")
+        config, upstream = self._settings.config, None
+        if start is not None:
+            dialect, policy = str(start.dialect), start.policy
+        else:
+            async with reading(self._engine) as connection:
+                found = await read_overview(connection, self._id)
+            call = found.call if found is not None else {}
+            dialect, policy = call.get("dialect") or "", call.get("policy") or ""
+            upstream = upstream_dialect(self._asked, call.get("upstream"))
         uses = [step.use for step in config.policies.get(policy, ())]
-        dialect = start.dialect if start is not None else call.get("dialect") or ""
-        upstream = upstream_dialect(self._asked, call.get("upstream"))
         return Facts(dialect, upstream, judge=may_judge(uses), strict=config.durability == "strict")
 
     async def _events(self, viewer: Viewer, following: Following, *, has_stream: bool) -> AsyncIterator[bytes]:
