@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import time
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -177,28 +176,33 @@ class App:
         )
 
     async def _while_logged_in(self, pieces: AsyncIterator[bytes], cookie: str) -> AsyncGenerator[bytes]:
-        """Hand on the pieces until the login ends."""
-        due = time.monotonic() + RECHECK_S
+        """Hand on the pieces until the login ends. None waits for the look at the login: a stream of events would be late by it."""
+        over = asyncio.create_task(self._until_logged_out(cookie), name="login of a stream")
         waiting: asyncio.Task[bytes | None] | None = None
         try:
             while True:
                 waiting = waiting or asyncio.create_task(_next(pieces), name="next piece")
-                await asyncio.wait({waiting}, timeout=max(0.0, due - time.monotonic()))
-                if time.monotonic() >= due:
-                    if await self._logins.find(cookie) is None:
-                        return
-                    due = time.monotonic() + RECHECK_S
-                if waiting.done():
-                    piece, waiting = waiting.result(), None
-                    if piece is None:
-                        return
-                    yield piece
+                await asyncio.wait({waiting, over}, return_when=asyncio.FIRST_COMPLETED)
+                if over.done():
+                    over.result()
+                    return
+                piece, waiting = waiting.result(), None
+                if piece is None:
+                    return
+                yield piece
         finally:
-            if waiting is not None:
-                waiting.cancel()
-                await asyncio.wait({waiting})
+            left = {task for task in (waiting, over) if task is not None}
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
+
+    async def _until_logged_out(self, cookie: str) -> None:
+        while True:
+            await asyncio.sleep(RECHECK_S)
+            if await self._logins.find(cookie) is None:
+                return
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 from protocol.errors import RateLimited, StreamConnectionLost, StreamProtocolError
 from protocol.records import Record, read_records
@@ -28,6 +29,8 @@ SCAN_ENTRIES = 20_000
 """So much of the audit stream is looked through for what a call had before somebody watched; the rest is in the database."""
 RETRY_S = 0.2
 GATHER_S = 0.03
+CLOCKS_MS = 60_000
+"""How far the clocks of a gateway and of Redis may be apart."""
 OPEN_S = 3.0
 LAST_ENTRY: EntryId = (2**63, 0)
 """After every entry there will be."""
@@ -182,7 +185,9 @@ class Live:
 
     async def recorded(self, viewer: Viewer) -> list[Recorded]:
         """Return the call's records that are in the audit stream now. Raises the same."""
-        key, last, looked, kept = layout.audit_key(viewer.shard), b"0", 0, list[Recorded]()
+        # an id of a call begins with its time: what was recorded before is of others
+        first = f"{max(0, (UUID(viewer.call_id).int >> 80) - CLOCKS_MS)}"
+        key, last, looked, kept = layout.audit_key(viewer.shard), first.encode(), 0, list[Recorded]()
         while looked < SCAN_ENTRIES:
             answer = await self.ask("XREAD", "COUNT", BATCH, "STREAMS", key, last)
             entries = answer[0][1] if answer else []

@@ -42,14 +42,14 @@ async def ask(client: httpx.AsyncClient, key: str, ids: list[str]) -> None:
             pass
 
 
-async def load(url: str, key: str) -> None:
+async def load(url: str, key: str, streams: int) -> None:
     """All streams; prints their ids as they begin."""
     ids: list[str] = []
-    limits = httpx.Limits(max_connections=STREAMS)
+    limits = httpx.Limits(max_connections=streams)
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client, asyncio.TaskGroup() as group:
-        for _ in range(STREAMS):
+        for _ in range(streams):
             group.create_task(ask(client, key, ids))
-        while len(ids) < STREAMS:
+        while len(ids) < streams:
             await asyncio.sleep(0.01)
         sys.stdout.write(json.dumps(ids) + "\n")
         sys.stdout.flush()
@@ -70,13 +70,14 @@ async def view(client: httpx.AsyncClient, cookie: str, call_id: str, found: list
             if not line.startswith("data: "):
                 continue
             at = time.monotonic_ns()
-            for block in json.loads(line[6:]).get("blocks", ()):
+            data = json.loads(line[6:])
+            frames.append(data.get("behind", 0))
+            for block in data.get("blocks", ()):
                 text = rest + block.get("add", "")
                 rest = text[text.rfind(";") + 1 :]
                 # what was there before the view is no matter of its speed
                 found += [] if is_first else [(at - int(sent)) / 1e6 for sent in _CLOCK.findall(text)]
                 is_first = False
-            frames.append(1)
 
 
 def cpu_s(pids: list[int]) -> float:
@@ -85,7 +86,7 @@ def cpu_s(pids: list[int]) -> float:
     return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
 
-async def run(url: str, key: str, views: int, pids: list[int]) -> dict[str, Any]:
+async def run(url: str, key: str, views: int, streams: int, pids: list[int]) -> dict[str, Any]:
     """Measure with so many views; `pids` are those of the pages."""
     found: list[float] = []
     frames: list[int] = []
@@ -93,7 +94,7 @@ async def run(url: str, key: str, views: int, pids: list[int]) -> dict[str, Any]
         # before the streams: the first login loads the pages' libraries
         cookies = [await log_in(client, url, key) for _ in range(-(-views // OF_LOGIN))]
         await client.get("/debug/calls", headers={"cookie": cookies[0]})
-        arguments = [sys.executable, "-m", "bench.pages.live", "--load", url]
+        arguments = [sys.executable, "-m", "bench.pages.live", "--load", url, "--streams", str(streams)]
         loading = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, "SLUICE_KEY": key})
         assert loading.stdout is not None
         ids = json.loads(await loading.stdout.readline())
@@ -106,11 +107,14 @@ async def run(url: str, key: str, views: int, pids: list[int]) -> dict[str, Any]
     await loading.wait()
     cuts = statistics.quantiles(found, n=100)
     return {
+        "streams": streams,
         "views": views,
         "pieces": len(found),
         "p50_ms": round(statistics.median(found), 1),
         "p99_ms": round(cuts[98], 1),
         "most_ms": round(max(found), 1),
+        "made_after_p50_ms": statistics.median(frames),
+        "made_after_p99_ms": round(statistics.quantiles(frames, n=100)[98]),
         "frames_a_second_and_view": round(len(frames) / took / views, 1),
         "pages_cpu_us_a_piece": round(cpu / len(found) * 1e6),
         "load": round(os.getloadavg()[0], 1),
@@ -122,10 +126,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--views", type=int, nargs="*", default=[20])
     parser.add_argument("--load", metavar="URL", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--streams", type=int, default=STREAMS)
     given = parser.parse_args()
     if given.load:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(load(given.load, os.environ["SLUICE_KEY"]))
+            asyncio.run(load(given.load, os.environ["SLUICE_KEY"], given.streams))
         return 0
     failed = False
     with (
@@ -134,7 +139,7 @@ def main() -> int:
     ):
         ready = running.ready()
         for views in given.views:
-            found = asyncio.run(run(ready["url"], ready["key"], views, ready["pids"]["pages"]))
+            found = asyncio.run(run(ready["url"], ready["key"], views, given.streams, ready["pids"]["pages"]))
             failed = failed or found["p50_ms"] > P50_MS or found["p99_ms"] > P99_MS
             sys.stdout.write(json.dumps(found) + "\n")
     return int(failed)
