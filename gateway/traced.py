@@ -91,6 +91,8 @@ class TracedOpenCall(OpenCall):
                 self._lines.write("callback", "chunks", b"from upstream, %d in all" % self._chunks, size=size, duration_us=since)
             else:
                 detail = f"{kind} {number or ''} {text}".strip().encode(errors="replace")
+                if kind == "closed":
+                    detail = f"{text}: {self._chunks} chunks from upstream, {number} outputs relayed, {self._sent_bytes} bytes".encode()
                 self._lines.write("callback", "closed" if kind == "closed" else "upstream", detail, size=size, duration_us=since)
         super().append(kind, chunks, number=number, text=text)
 

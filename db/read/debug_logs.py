@@ -64,7 +64,8 @@ async def read_lines(engine: AsyncEngine, filters: Filters) -> JsonObject:
     if "contains" in given:
         given["contains"] = given["contains"].encode(errors="replace")
     if (after := filters.after_line) is not None:
-        conditions.append("(l.call_id, l.at, l.process, l.n) < (:after_call, :after_at, :after_process, :after_n)")
+        # the first leaves days out, which the second does not
+        conditions += ["l.call_id <= :after_call", "(l.call_id, l.at, l.process, l.n) < (:after_call, :after_at, :after_process, :after_n)"]
         at = _EPOCH + timedelta(microseconds=min(max(after.at, 0), _MOST_US))
         given |= {"after_call": after.call_id, "after_at": at, "after_process": to_column(after.process), "after_n": after.n}
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
