@@ -7,11 +7,13 @@ from uuid import UUID
 import pytest
 
 from db.migrations.debugging import DOOR_DAYS
+from db.read.queries import AuditReader
 from db.seals.redact import redact
 from db.write.debug_logs import DebugLogWriter
 from gateway.refusals import Refusals
 from protocol.debug import ANY, LINES_PER_CALL, LINES_PER_S, PREVIEW, DoorCount, Line
-from protocol.errors import Forbidden, Unauthenticated
+from protocol.errors import Forbidden, InvalidRequest, Unauthenticated
+from sluice import debug_cli
 from streams import debug_lines, layout
 from streams.connection import Connection
 from streams.debug_lines import DebugLines
@@ -162,3 +164,30 @@ async def test_lines_go_with_their_call_with_time_and_with_what_they_take(url: s
     assert rows(url, "SELECT count(*) FROM debug_logs") == [(1,)]
     assert await writer.trim(3, 0) == 4 and rows(url, "SELECT count(*) FROM debug_logs") == [(0,)]
     await writer.close()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+async def test_lines_are_followed_as_they_come(url: str, call: str, capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    reader, writer = AuditReader.open(url), DebugLogWriter(url)
+    following = asyncio.create_task(debug_cli._follow(reader, [("call_id", call)], as_json))
+    said = ""
+
+    def told() -> str:
+        nonlocal said
+        found = capsys.readouterr()
+        said += found.out + found.err
+        return said
+
+    await wait_until(lambda: "waiting for lines" in told())
+    await writer.open()
+    await writer.store([("policy p 1a2b", Line(call, n, time.time_ns() // 1000 + n, "endpoint", f"step-{n}")) for n in (1, 2)])
+    await wait_until(lambda: "step-2" in told())
+    await writer.store([("policy p 1a2b", Line(call, 3, time.time_ns() // 1000 + 3, "endpoint", "step-3"))])
+    await wait_until(lambda: "step-3" in told())
+    assert said.index("step-1") < said.index("step-2") < said.index("step-3") and said.count("step-1") == 1
+    following.cancel()
+    await asyncio.wait([following])
+    with pytest.raises(InvalidRequest, match="does not go with --follow"):
+        await debug_cli._follow(reader, [("until", "2030-01-01")], as_json)
+    await writer.close()
+    await reader.close()
