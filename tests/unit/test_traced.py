@@ -27,7 +27,7 @@ from streams.connection import Connection
 from streams.debug_lines import CallLines, DebugLines
 from streams.layout import Dispatch, Entry, Reply, Start
 from workers.policy.call import OwnedCall
-from workers.policy.traced import CallTracer, TracedCall
+from workers.policy.traced import CallTracer, TracedCall, _harmless
 
 CALL = layout.new_call_id()
 START = Start(
@@ -169,6 +169,29 @@ def test_a_policy_that_cannot_be_watched_decides_all_the_same() -> None:
     said = played(owned([Odd(), Slotted()], lines))
     assert said == played(owned([Odd(), Slotted()]))
     assert [(line.policy, line.event) for line in found][:1] == [("Odd", "raised")]
+
+
+def test_a_line_that_cannot_be_made_is_nothing_that_the_call_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(Policy):
+        def on_text(self, text: str, block: TextBlock) -> Any:
+            return Weird(text)
+
+    class Weird(str):
+        def __len__(self) -> int:
+            raise RuntimeError("no length")
+
+    lines, found = made(POLICY | ENDPOINT)
+
+    def fails(call: TracedCall, *given: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(TracedCall, "_tell_request", _harmless(fails))
+    said = played(owned([Odd()], lines))
+    assert said == played(owned([Odd()]))
+    assert {(line.type, line.detail) for line in found if line.event == "untold"} == {
+        ("policy", b"RuntimeError"),
+        ("endpoint", b"ZeroDivisionError"),
+    }
 
 
 def test_without_a_mask_the_classes_are_those_of_always() -> None:

@@ -4,8 +4,9 @@ Calls without lines are of the class that this derives from, and pay nothing.
 """
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -31,7 +32,13 @@ class CallTracer:
         self.clock_ns = time.perf_counter_ns
 
     def hook(self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int) -> None:
-        """Write it down."""
+        """Write it down. What goes wrong with that is nothing that the policy should notice."""
+        try:
+            self._tell(policy, hook, given, said, took_ns)
+        except Exception as error:  # noqa: BLE001 - no line is worth a call, and what policies return may be anything
+            self._lines.write("policy", "untold", type(error).__name__.encode(), policy=policy, hook=hook)
+
+    def _tell(self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int) -> None:
         block, event, words = -1, "called", ""
         first = given[0] if given else None
         if isinstance(first, str):
@@ -78,15 +85,31 @@ def _shown(value: object, most: int) -> bytes:
     return packed if len(packed) <= most else b"%b... (%d bytes)" % (packed[:most], len(packed))
 
 
+Told = TypeVar("Told", bound=Callable[..., None])
+
+
+def _harmless(tell: Told) -> Told:
+    """What goes wrong while a line is made is nothing that the call should notice: not even its session may be as it was."""
+
+    @wraps(tell)
+    def told(self: "TracedCall", *given: Any) -> None:
+        try:
+            tell(self, *given)
+        except Exception as error:  # noqa: BLE001 - no line is worth a call
+            self.lines.write("endpoint", "untold", type(error).__name__.encode())
+
+    return cast("Told", told)
+
+
 class TracedCall(OwnedCall):
     """A claimed call whose steps are written down."""
 
     def __init__(self, lines: CallLines, *given: Any, **options: Any) -> None:
-        self._lines, self._is_replayed = lines, False
+        self.lines, self._is_replayed = lines, False
         self._transport, self._endpoint = bool(lines.mask & TRANSPORT), bool(lines.mask & ENDPOINT)
         super().__init__(*given, **options)
         if self._endpoint:
-            self._lines.write("endpoint", "claim", f"token {self.token[:8]}, policy {self.policy_header}".encode(), number=self.released)
+            self.lines.write("endpoint", "claim", f"token {self.token[:8]}, policy {self.policy_header}".encode(), number=self.released)
 
     @property
     def replaying(self) -> bool:
@@ -96,7 +119,7 @@ class TracedCall(OwnedCall):
     @replaying.setter
     def replaying(self, value: bool) -> None:
         self._is_replayed = value
-        self._lines.before = b"replayed; " if value else b""
+        self.lines.before = b"replayed; " if value else b""
 
     # --- in ---
 
@@ -105,35 +128,45 @@ class TracedCall(OwnedCall):
         began = time.perf_counter_ns()
         super().begin(body)
         if self._endpoint:
-            request, size = self.session.request, len(body or b"")
-            asked = f"{request.model}, {'stream' if request.stream else 'whole'}" if request is not None else "not read"
-            self._lines.write("endpoint", "request", f"{asked}, {self.session.state}".encode(), size=size, duration_us=_since(began))
+            self._tell_request(len(body or b""), _since(began))
+
+    @_harmless
+    def _tell_request(self, size: int, took_us: int) -> None:
+        request = self.session.request
+        asked = f"{request.model}, {'stream' if request.stream else 'whole'}" if request is not None else "not read"
+        self.lines.write("endpoint", "request", f"{asked}, {self.session.state}".encode(errors="replace"), size=size, duration_us=took_us)
 
     def refuse(self, error: PipelineError) -> None:
         """As without lines."""
         if self._endpoint:
-            self._lines.write("endpoint", "refused", error.error_code.encode())
+            self.lines.write("endpoint", "refused", error.error_code.encode())
         super().refuse(error)
 
     def feed_entry(self, entry: Entry) -> bool:
         """As without lines."""
         expected, began = self.expected, time.perf_counter_ns()
         taken = super().feed_entry(entry)
-        took, size = _since(began), sum(map(len, entry.chunks))
+        self._tell_entry(entry, expected, taken, _since(began))
+        return taken
+
+    @_harmless
+    def _tell_entry(self, entry: Entry, expected: int, taken: bool, took_us: int) -> None:
+        size = sum(map(len, entry.chunks))
         if self._transport:
             how = "again" if entry.seq < expected else "in order" if taken else f"gap, expected {expected}"
-            self._lines.write("transport", "read", f"{entry.kind} {how}".encode(), seq=entry.seq, number=entry.next_seq, size=size)
+            self.lines.write("transport", "read", f"{entry.kind} {how}".encode(), seq=entry.seq, number=entry.next_seq, size=size)
         if self._endpoint and taken and entry.seq >= expected:
-            waiting = f"{len(self._outputs)} outputs wait, {self._held_bytes} bytes held, {entry.text or 'no note'}".encode()
-            if self._lines.most:
-                waiting += b"\n" + self._lines.cut(b"".join(entry.chunks) if len(entry.chunks) != 1 else entry.chunks[0])
-            self._lines.write("endpoint", entry.kind, waiting, seq=entry.seq, number=entry.next_seq, size=size, duration_us=took)
-        return taken
+            waiting = f"{len(self._outputs)} outputs wait, {self.session.held_bytes} bytes held {entry.text}".rstrip().encode(
+                errors="replace"
+            )
+            if self.lines.most:
+                waiting += b"\n" + self.lines.cut(b"".join(entry.chunks) if len(entry.chunks) != 1 else entry.chunks[0])
+            self.lines.write("endpoint", entry.kind, waiting, seq=entry.seq, number=entry.next_seq, size=size, duration_us=took_us)
 
     def feed_fact(self, field: str, value: bytes, at: int) -> None:
         """As without lines."""
         if self._endpoint:
-            self._lines.write("endpoint", "fact", field.encode(), size=len(value))
+            self.lines.write("endpoint", "fact", field.encode(), size=len(value))
         super().feed_fact(field, value, at)
 
     def collect(self) -> None:
@@ -142,43 +175,47 @@ class TracedCall(OwnedCall):
         super().collect()
         if self._endpoint:
             for ask in self.new_asks[asks:]:
-                self._lines.write("endpoint", "ask", f"step {ask.step}, {ask.question.model}".encode(), block=ask.block)
+                self.lines.write("endpoint", "ask", f"step {ask.step}, {ask.question.model}".encode(errors="replace"), block=ask.block)
             for block in self.new_waits[waits:]:
-                self._lines.write("endpoint", "commit", b"waits for its record", block=block)
+                self.lines.write("endpoint", "commit", b"waits for its record", block=block)
 
     # --- out ---
 
     def _reply(self, number: int, following: int) -> tuple[Reply | None, bytes]:
         reply, payload = super()._reply(number, following)
         if self._endpoint and reply is not None:
-            parts = [f"outputs {number} to {following - 1}" if following > number else "no outputs"]
-            parts += ["keepalive"] if reply.keepalive else []
-            parts += [f"dispatch to {reply.dispatch.upstream}"] if reply.dispatch is not None else []
-            parts += [f"status {reply.status}"] if reply.status else []
-            parts += [f"end {reply.end}"] if reply.end else []
-            detail = ", ".join(parts).encode()
-            if self._lines.most and payload:
-                detail += b"\n" + self._lines.cut(payload)
-            self._lines.write("endpoint", "release", detail, seq=self.expected - 1, number=following, size=len(payload))
+            self._tell_reply(reply, payload, number, following)
         return reply, payload
+
+    @_harmless
+    def _tell_reply(self, reply: Reply, payload: bytes, number: int, following: int) -> None:
+        parts = [f"outputs {number} to {following - 1}" if following > number else "no outputs"]
+        parts += ["keepalive"] if reply.keepalive else []
+        parts += [f"dispatch to {reply.dispatch.upstream}"] if reply.dispatch is not None else []
+        parts += [f"status {reply.status}"] if reply.status else []
+        parts += [f"end {reply.end}"] if reply.end else []
+        detail = ", ".join(parts).encode()
+        if self.lines.most and payload:
+            detail += b"\n" + self.lines.cut(payload)
+        self.lines.write("endpoint", "release", detail, seq=self.expected - 1, number=following, size=len(payload))
 
     def _build_release(self, now_ms: int) -> Release:
         release = super()._build_release(now_ms)
         if self._transport:
             detail = b"reply %d bytes, records %d bytes" % (len(release.reply), len(release.audit))
-            self._lines.write("transport", "release", detail, seq=release.seq, number=release.next, size=len(release.reply))
+            self.lines.write("transport", "release", detail, seq=release.seq, number=release.next, size=len(release.reply))
         return release
 
     def answered(self) -> None:
         """As without lines."""
         super().answered()
         if self._transport:
-            self._lines.write("transport", "answered", seq=self.recorded, number=self.released)
+            self.lines.write("transport", "answered", seq=self.recorded, number=self.released)
 
     def refused(self, outcome: bytes) -> None:
         """Redis refused a release or a renewal for good."""
         if self._endpoint:
-            self._lines.write("endpoint", "lost", outcome, number=self.released)
+            self.lines.write("endpoint", "lost", outcome, number=self.released)
 
     # --- what is noted, the end ---
 
@@ -186,7 +223,7 @@ class TracedCall(OwnedCall):
         """As without lines."""
         super().note(kind, number, detail, now_ms)
         if self._endpoint:
-            self._lines.write("endpoint", "event", f"{kind}: {detail}".encode(errors="replace"))
+            self.lines.write("endpoint", "event", f"{kind}: {detail}".encode(errors="replace"))
 
     def end_records(self, reason: str, relayed: int, now_ms: int) -> list[Record]:
         """As without lines."""
@@ -194,7 +231,7 @@ class TracedCall(OwnedCall):
         if self._endpoint:
             came = self.expected - 1 - self._chunkless
             totals = f"{reason}: {came} chunks in, {self.released} outputs released, {relayed} relayed, {len(records)} records with the end"
-            self._lines.write("endpoint", "end", totals.encode(), seq=self.expected - 1, number=self.released)
+            self.lines.write("endpoint", "end", totals.encode(), seq=self.expected - 1, number=self.released)
         return [*records]
 
 
