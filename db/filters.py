@@ -25,7 +25,7 @@ from protocol.records import VerdictName
 
 P = TypeVar("P", "Position", "LinePosition")
 ListName = Literal["calls", "tool-calls", "judge-blocks", "chunks", "reviews"]
-Asked = ListName | Literal["call", "counts", "export", "verify", "debug-logs", "door"]
+Asked = ListName | Literal["call", "counts", "export", "verify", "debug-logs", "door", "usage"]
 """What takes filters."""
 Order = Literal["asc", "desc"]
 LEAST_PREFIX = 8
@@ -81,12 +81,12 @@ FILTERS = (
         "call_id", f"{_LISTS} export verify reviews debug-logs", f"One call: its id, or the first {LEAST_PREFIX} characters of it or more."
     ),
     Filter("session", f"{_ROWS} debug-logs", "Session of the call."),
-    Filter("model", _ROWS, "Model asked for."),
-    Filter("key", f"{_ROWS} reviews debug-logs door", "Name of the API key."),
+    Filter("model", f"{_ROWS} usage", "Model asked for."),
+    Filter("key", f"{_ROWS} reviews debug-logs door usage", "Name of the API key."),
     Filter("key_id", f"{_ROWS} reviews", "Id of the API key, or its beginning, as `sluice keys list` shows it."),
     Filter("name", _ROWS, "Name of the tool."),
     Filter("verdict", f"{_ROWS} chunks", "allow, block, replace, hold, withheld or discarded.", get_args(VerdictName)),
-    Filter("policy", f"{_ROWS} reviews debug-logs", "Policy that decided, or of the call; of debug logs the one whose hook it is."),
+    Filter("policy", f"{_ROWS} reviews debug-logs usage", "Policy that decided, or of the call; of debug logs the one whose hook it is."),
     Filter("type", "debug-logs", "transport, endpoint, policy or callback.", tuple(BITS)),
     Filter("hook", "debug-logs", "Hook of a policy, for example on_text."),
     Filter("event", "debug-logs", "What happened, for example chunks."),
@@ -95,10 +95,10 @@ FILTERS = (
     Filter("why", "reviews", "sampled or suspicion.", ("sampled", "suspicion")),
     Filter(
         "since",
-        f"{_ROWS} verify reviews debug-logs door",
+        f"{_ROWS} verify reviews debug-logs door usage",
         "Calls that began at this time or later: {forms}. Without a zone it is local time.",
     ),
-    Filter("until", f"{_ROWS} verify reviews debug-logs door", "Calls that began before this time, written as for --since."),
+    Filter("until", f"{_ROWS} verify reviews debug-logs door usage", "Calls that began before this time, written as for --since."),
     Filter("q", f"{_LISTS} export", "Words in the tool's name, its arguments or the reason."),
     Filter("q", "debug-logs", "Text in the line's detail, as it is written there."),
     Filter("limit", f"{_LISTS} chunks reviews debug-logs", f"Items on a page, 1 to {MAX_LIMIT}.", default=str(DEFAULT_LIMIT)),

@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from db.read.items import JsonObject, dump_json
 from db.read.lists import LISTS
 from db.read.queries import AuditReader
 from db.read.sessions import SessionReader
+from db.read.usage import parse_usage, usage
 from db.reads import Reading, note, of_item
 from db.write.reviews import add_review
 from gateway import unknown_paths
@@ -127,6 +129,7 @@ def _make_router() -> APIRouter:
     router.add_api_route("/reviews", _reviews, methods=["GET"])
     router.add_api_route("/reviews/{call_id}/{block}", _review, methods=["POST"])
     router.add_api_route("/counts", _counts, methods=["GET"])
+    router.add_api_route("/usage", _usage, methods=["GET"])
     router.add_api_route("/debug-logs", _debug_logs, methods=["GET"])
     router.add_api_route("/door", _door, methods=["GET"])
     router.add_api_route("/export", _export, methods=["GET"])
@@ -188,6 +191,10 @@ async def _debug_logs(request: Request, reader: Reader) -> Response:
 
 async def _door(request: Request, reader: Reader) -> Response:
     return _json(await door(reader, _filters(request, "door")))
+
+
+async def _usage(request: Request, reader: Reader) -> Response:
+    return _json(await usage(reader.engine, *parse_usage(request.query_params.multi_items(), datetime.now(UTC))))
 
 
 async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:

@@ -7,7 +7,7 @@ the statement timeout. Must not know: SQL, connections.
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -18,6 +18,7 @@ from protocol.bounds import MAX_PAGE
 from protocol.config_faults import did_you_mean
 from protocol.errors import InvalidRequest
 
+D = TypeVar("D", bound=StrEnum)
 MAX_COUNTS = MAX_PAGE
 """So many rows of an answer; it says when there are more."""
 DAYS = 7
@@ -51,17 +52,22 @@ DEFAULT_BY = (Dimension.DAY, Dimension.KEY, Dimension.VERDICT)
 
 def parse_counts(given: Iterable[tuple[str, str]]) -> tuple[Filters, tuple[Dimension, ...]]:
     """Check query parameters: filters, and `by` as names with commas between. Raises InvalidRequest with the parameter's name."""
+    by, rest = parse_by(given, Dimension, DEFAULT_BY)
+    return parse_filters(rest, of="counts"), by
+
+
+def parse_by(given: Iterable[tuple[str, str]], of: type[D], default: tuple[D, ...]) -> tuple[tuple[D, ...], list[tuple[str, str]]]:
+    """Return what `by` names, and the other parameters. Raises InvalidRequest."""
     pairs = list(given)
     said = [value for name, value in pairs if name == "by" and value]
     if len(said) > 1:
         raise InvalidRequest("given twice", param="by")
-    names = [name.strip().lower() for name in said[0].split(",")] if said else list(DEFAULT_BY)
-    known = [d.value for d in Dimension]
+    names = [name.strip().lower() for name in said[0].split(",")] if said else list(map(str, default))
+    known = [str(one) for one in of]
     if len(set(names)) < len(names) or not set(names) <= set(known):
         near = next((did_you_mean(name, known) for name in names if name not in known), "")
         raise InvalidRequest(f"must be some of {', '.join(known)}, each once, with commas between{near}", param="by")
-    rest = [(name, value) for name, value in pairs if name != "by"]
-    return parse_filters(rest, of="counts"), tuple(map(Dimension, names))
+    return tuple(map(of, names)), [(name, value) for name, value in pairs if name != "by"]
 
 
 def week_before(high: UUID | None, zone: str = "UTC") -> UUID:

@@ -5,7 +5,7 @@ An hour is that in which the call began. What is newer is left out, and that is 
 Must not know: HTTP, SQLAlchemy's models.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -14,8 +14,9 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from db.filters import created_at, first_id
+from db.filters import created_at, first_id, parse_filters
 from db.migrations.usage import GROUPS, MS_CLASSES, MS_RATIO, SUMS
+from db.read.counts import parse_by
 from db.read.items import JsonObject, time
 from db.read.queries import reading
 from db.text import from_column, to_column
@@ -28,7 +29,7 @@ MAX_LIVE_HOURS = 48
 """So many hours, each by a part of the statement. An hour that is over is in the tables some minutes later."""
 MAX_ROWS = 2_000
 """Rows of an answer; past it, it says so."""
-MAX_DAYS = 400
+MAX_DAYS, WEEK = 400, 7
 BINS = 10
 """Classes of a judge's probability."""
 
@@ -71,6 +72,21 @@ def span(since: datetime, until: datetime | None, now: datetime) -> Span:
 def last_days(days: int, now: datetime) -> Span:
     """Return the hours of so many days until now."""
     return span(now - timedelta(days=days), None, now)
+
+
+DEFAULT_BY = (Group.DAY, Group.KEY)
+_ONLY = {Group.KEY: "key", Group.MODEL: "model", Group.POLICY: "policy"}
+"""Filters of `/audit/usage`."""
+
+
+def parse_usage(given: Iterable[tuple[str, str]], now: datetime) -> tuple[Span, tuple[Group, ...], dict[Group, str]]:
+    """Check query parameters: a span (a week where no time is given), `by`, and which values alone. Raises InvalidRequest."""
+    by, rest = parse_by(given, Group, DEFAULT_BY)
+    filters = parse_filters(rest, of="usage")
+    until = None if filters.high is None else created_at(filters.high)
+    since = None if filters.low is None else created_at(filters.low)
+    asked = span(since or (until or now) - timedelta(days=WEEK), until, now)
+    return asked, by, {group: value for group, name in _ONLY.items() if (value := getattr(filters, name)) is not None}
 
 
 async def usage(engine: AsyncEngine, asked: Span, by: Sequence[Group], only: Mapping[Group, str] | None = None) -> JsonObject:

@@ -204,6 +204,13 @@ def test_counts(asked: Asked, by: str) -> None:
     assert shape(answer) == fields("Counts") | {f"items[].{name}" for name in by.split(",")}
 
 
+@pytest.mark.parametrize("by", ["day,key", "hour,model,policy,revision"])
+def test_usage(asked: Asked, by: str) -> None:
+    answer = asked.get("/audit/usage", by=by)
+    assert answer["newest"] == "counted"
+    assert shape(answer) == fields("Usage") | {f"items[].{name}" for name in by.split(",")}
+
+
 def test_export(asked: Asked) -> None:
     lines: dict[str, list[Json]] = defaultdict(list)
     for text in asked.http.get("/audit/export").text.splitlines():

@@ -108,6 +108,7 @@ PATHS = [
     f"{ONE}/chunks",
     "/audit/calls/01990000",
     "/audit/counts",
+    "/audit/usage",
     "/audit/tool-calls",
     "/audit/judge-blocks",
     "/audit/export",
@@ -156,6 +157,7 @@ async def test_the_api_answers_pages_calls_chunks_and_export(url: str, client: h
         ("/audit/calls/01990000", 404, "call_id"),
         ("/audit/calls?call_id=0199", 400, "call_id"), ("/audit/calls?call_id=01990-000-0", 400, "call_id"),
         ("/audit/counts?by=day,day", 400, "by"), ("/audit/counts?by=price", 400, "by"), ("/audit/counts?q=x", 400, "q"),
+        ("/audit/usage?by=name", 400, "by"), ("/audit/usage?session=x", 400, "session"), ("/audit/usage?since=2000-01-01", 400, "since"),
     ],
 )  # fmt: skip
 async def test_bad_requests_are_told_what_is_wrong(client: httpx2.AsyncClient, path: str, status: int, param: str | None) -> None:

@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 from db import filters
+from db.read import usage
 from db.read.counts import DEFAULT_BY, Dimension
 from db.seals.findings import Damage, Finding
 from gateway import index_page, unknown_paths
@@ -57,6 +58,7 @@ def test_every_filter_of_every_list_is_there() -> None:
             if cell:
                 taken[column] |= set(names(row[0]))
     taken["counts"].remove("by")
+    taken["usage"].remove("by")
     assert set(", ".join(taken).split(", ")) == {asked for one in filters.FILTERS for asked in one.of.split()}
     for column, found in taken.items():
         for asked in column.split(", "):
@@ -65,6 +67,7 @@ def test_every_filter_of_every_list_is_there() -> None:
     assert names(takes["`verdict`"]) == list(get_args(VerdictName))
     assert names(takes["`state`"]) == [*filters.State, *filters.Queued]
     assert names(takes["`by`"]) == [*Dimension, ",".join(DEFAULT_BY)]
+    assert names(takes["`by` of usage"]) == [*usage.Group, ",".join(usage.DEFAULT_BY)]
     assert f"1 to {filters.MAX_LIMIT:,}; {filters.DEFAULT_LIMIT} " in takes["`limit`"]
     assert f"its first {filters.LEAST_PREFIX} characters" in takes["`call_id`"]
 
