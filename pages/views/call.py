@@ -27,6 +27,7 @@ from db.read.wire import read_slices
 from pages import arguments, head, links, story
 from pages.listing import neighbours
 from pages.page import Asked, Download, Page, Redirect, Route, Shown
+from pages.render import size
 from pages.sides import Listener, Said, align, beginning, in_order, read_client
 from pages.story import Cut, Sides
 from protocol.errors import InvalidRequest, NotFound
@@ -111,6 +112,7 @@ def frame(found: Overview, tab: str, now: datetime | None = None) -> dict[str, A
     """Return what every tab of a call shows above its own."""
     made = head.head(found, now or datetime.now(UTC))
     beside = {"Wire": f"{made['chunks']:,}", "Proof": "✓ sealed" if made["sealed"] else "not sealed"}
+    beside["Text"] = size(made["chunk_bytes"] + made["released_bytes"] + (made["body_bytes"] or 0))
     refused = (made["tool_calls_blocked"] or 0) if isinstance(made["tool_calls_blocked"], int) else 0
     if refused:
         beside["Diff"] = f"{refused:,}"

@@ -1,6 +1,7 @@
 """The page of calls that are not as usual: hostile in every field, open, redacted, dropped, without a beginning, very large."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
@@ -16,7 +17,9 @@ from db.seals.redact import redact
 from db.seals.seal import Sealer
 from pages import links
 from protocol.errors import NotFound
+from protocol.histories import history
 from protocol.records import (
+    AttemptRecord,
     BlockRecord,
     CallFacts,
     DecisionRecord,
@@ -28,7 +31,7 @@ from protocol.records import (
     ScoreRecord,
     ToolCallRecord,
 )
-from tests.support.checks.record import NOW, call_id, call_record, chunks_record, tool_call_record, whole_call
+from tests.support.checks.record import NOW, call_id, call_record, chunks_record, control_records, tool_call_record, whole_call
 from tests.support.checks.sealed import insert
 from tests.support.checks.whole_text import released_in
 from tests.support.servers.asked import Pages, pages_of
@@ -214,3 +217,34 @@ def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:
     # a link to a block names it, because no fragment chooses a page
     far = ask(url, lambda pages: pages.page(links.place(call, 217).partition("#")[0]))
     assert 217 in [row["number"] for row in far.values["rows"]] and 'id="b217"' in far.html
+
+
+def test_scores_decisions_and_attempts_are_told(url: str) -> None:
+    call = call_id()
+    other = AttemptRecord(
+        call_id=call, segment=0, attempt=1, at=NOW, kind="defer", upstream="openai", model="trusted", first_seq=4, end_seq=5, chosen=False,
+    )  # fmt: skip
+    asyncio.run(insert(url, *whole_call(call), *control_records(call), other))
+    shown = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
+    row = next(row for row in shown.values["rows"] if row["number"] == 1)
+    assert [(score["monitor"], score["value"]) for score in row["scores"]] == [("shell", 0.97)]
+    assert row["decisions"][0]["action"] == "block" and "deletes a tree" in shown.html
+    assert "Answers of upstreams" in shown.html and "trusted" in shown.html and "discarded" in shown.html
+
+
+def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
+    first, second = call_id(NOW), call_id(NOW + 5)
+    turns = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"turn {n}"} for n in range(9)]
+    bodies = {call: json.dumps({"model": "m", "messages": turns[:n]}).encode() for call, n in ((first, 7), (second, 9))}
+    asyncio.run(insert(url, call_record(first), call_record(second), bodies=bodies))
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        for call, body in bodies.items():
+            found = history(body)
+            connection.execute(
+                "INSERT INTO histories (call_id, session, turns, marks, offsets, preview, is_side) "
+                "VALUES (%s, 's-1', %s, %s, %s, '', false) ON CONFLICT DO NOTHING",
+                (call, found.turns, found.marks, found.offsets),
+            )
+    shown = ask(url, lambda pages: pages.page(f"/debug/calls/{second}/request"))
+    assert [turn["number"] for turn in shown.values["request"]["open"]] == [8, 7] and shown.values["parent"] == first
+    assert f"call {first[:8]}" in shown.html and len(shown.values["request"]["folded"]) == 7
