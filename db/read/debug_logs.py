@@ -31,7 +31,8 @@ _COMPARED = {
 MOST_LINES = 50_000
 """Of one call that are read at once; the answer says when there are more."""
 CHUNKS = {"gateway wrote": ("transport", ("append",)), "worker read": ("transport", ("read",)), "worker decided": ("endpoint", ())}
-"""Where chunks pass, in this order: the type and the events of the lines that say so; no events: all that have a seq."""
+"""Where chunks pass, and the entries that end them, in this order: the type and the events of the lines that say so; no events: all that
+have a seq."""
 OUTPUTS = {
     "worker released": ("transport", ("release",)),
     "gateway read": ("transport", ("reply",)),
@@ -125,7 +126,7 @@ def told(lines: Sequence[JsonObject], *, is_cut: bool = False) -> CallLines:
         last[line["process"]] = max(line["n"], last.get(line["process"], 0))
         items.append(line)
     counts = {kind: sum(line["type"] == kind for line in lines) for kind in BITS}
-    return CallLines(items, [*_totals(lines, "chunks", CHUNKS), *_totals(lines, "outputs", OUTPUTS)], counts, lost, is_cut)
+    return CallLines(items, [*_totals(lines, "entries", CHUNKS), *_totals(lines, "outputs", OUTPUTS)], counts, lost, is_cut)
 
 
 def _totals(lines: Iterable[JsonObject], of: str, places: Mapping[str, tuple[str, tuple[str, ...]]]) -> list[JsonObject]:
