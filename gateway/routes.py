@@ -246,7 +246,9 @@ class Gateway:
         facts: CallFacts,
     ) -> Start:  # fmt: skip
         at, switches = time.time_ns() // 1_000_000, self._switches
-        said = sessions.said(named, _text(named, b"x-sluice-session", MAX_SESSION_CHARS))
+        said = sessions.NOTHING
+        if not sessions.NAMED.isdisjoint(named):
+            said = sessions.said(named, _text(named, b"x-sluice-session", MAX_SESSION_CHARS))
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect.name,
             endpoint=endpoint, key=key.name, policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),

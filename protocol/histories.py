@@ -76,9 +76,10 @@ def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
     offsets: list[bytes] = []
     preview, end = "", 0
     for raw in read.messages:
-        begin = _place(body, bytes(raw), end)
-        end = begin + len(memoryview(raw))
-        digest = hashlib.sha256(raw).digest() if known is not None and preview else b""
+        own = bytes(raw)
+        begin = _place(body, own, end)
+        end = begin + len(own)
+        digest = hashlib.sha256(own).digest() if known is not None and preview else b""
         if digest and known is not None and (mark := known.get(digest)) is not None:
             marks.append(mark)
             offsets.append(_OFFSET.pack(begin, end))
@@ -89,7 +90,7 @@ def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
             continue
         if not preview and role == "user":
             preview = typed(turn.get("content"))
-        marks.append(_mark(turn, raw))
+        marks.append(_mark(turn, own))
         offsets.append(_OFFSET.pack(begin, end))
         if digest and known is not None:
             if len(known) >= _MOST_KNOWN:
@@ -127,7 +128,7 @@ def typed(content: object) -> str:
 
 
 def _first_words(text: str) -> str:
-    kept, at, text = [], 0, text[:_MOST_TYPED]
+    kept, at, text = [], 0, text if len(text) <= _MOST_TYPED else text[:_MOST_TYPED]
     while (begin := text.find("<", at)) >= 0:
         name = next((name for name in _INJECTED if text.startswith((f"{name}>", f"{name} "), begin + 1)), "")
         kept.append(text[at : begin if name else begin + 1])
@@ -150,10 +151,11 @@ def _turn(raw: msgspec.Raw) -> Any:
     return turn
 
 
-def _mark(turn: Any, raw: msgspec.Raw) -> bytes:
+def _mark(turn: Any, raw: bytes) -> bytes:
     if type(turn) is dict:
         try:
-            _leave_out(turn)
+            if b"cache_control" in raw:
+                _leave_out(turn)
             return hashlib.sha256(_canonical(turn)).digest()[:MARK_BYTES]
         except (msgspec.MsgspecError, ValueError, UnicodeError, RecursionError):
             pass

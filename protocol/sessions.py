@@ -56,7 +56,9 @@ class _User(msgspec.Struct):
 _decode_user = msgspec.json.Decoder(_User).decode
 _decode_identified = msgspec.json.Decoder(Identified).decode
 _encode = msgspec.json.Encoder().encode
-_NOTHING = Said()
+NOTHING = Said()
+NAMED = frozenset((OWN.encode(), *_OF_HEADERS, *_AGENTS, *_PARENTS))
+"""The headers that say something of a session: who sends none of them need not be asked further."""
 
 
 def said(named: Mapping[bytes, bytes], own: str) -> Said:
@@ -68,7 +70,7 @@ def said(named: Mapping[bytes, bytes], own: str) -> Said:
             break
     agent, parent = _first(named, _AGENTS), _first(named, _PARENTS)
     if not (source or agent or parent):
-        return _NOTHING
+        return NOTHING
     return Said(session, source, "" if agent == session else agent, "" if parent == session else parent)
 
 

@@ -20,7 +20,7 @@ STATEMENT_TIMEOUT_MS = 10_000
 PAGE_BYTES = 8 * 2**20
 """Of bodies that are read at once."""
 _PAGE = 100
-_BODY: LiteralString = "SELECT body FROM request_bodies WHERE call_id = %s AND body <> ''"
+_BODY: LiteralString = "SELECT body FROM request_bodies WHERE call_id = %s::uuid AND body <> ''"
 # a call that was redacted meanwhile has an empty body, and gets no row
 _INSERT: LiteralString = """
 INSERT INTO histories (call_id, session, turns, marks, offsets, preview, is_side)
@@ -48,19 +48,19 @@ class HistoryWriter:
     def write(self, bodies: Mapping[str, bytes | None]) -> int:
         """Write the histories of these calls; a body that is None is read. Returns how many were new. Raises AuditUnavailable."""
         with self._failing():
-            return self._write({UUID(call_id): body for call_id, body in bodies.items()}, _ONCE)
+            return self._write(bodies, _ONCE)
 
     def rebuild(self, since: UUID, until: UUID) -> Iterator[int]:
         """Make those of all calls between two ids anew; yields how many so far. Raises Forbidden, AuditUnavailable."""
         done = 0
         with self._failing():
             while sizes := self._connected().execute(_SIZES, (since, until, _PAGE)).fetchall():
-                page: dict[UUID, bytes | None] = {}
+                page: dict[str, bytes | None] = {}
                 size = 0
                 for call, its in sizes:
                     if page and size + its > PAGE_BYTES:
                         break
-                    page[call] = None
+                    page[str(call)] = None
                     size, since = size + its, call
                 done += self._write(page, _AGAIN)
                 yield done
@@ -76,8 +76,8 @@ class HistoryWriter:
         if self._connection is not None:
             cut(self._connection)
 
-    def _write(self, bodies: Mapping[UUID, bytes | None], conflict: LiteralString) -> int:
-        found: dict[UUID, History] = {}
+    def _write(self, bodies: Mapping[str, bytes | None], conflict: LiteralString) -> int:
+        found: dict[str, History] = {}
         for call, body in bodies.items():
             if (known := body if body is not None else self._body(call)) is not None:
                 found[call] = history(known, self._marks)
@@ -85,7 +85,7 @@ class HistoryWriter:
             return 0
         each = found.values()
         columns = (
-            column("uuid", [call.bytes for call in found]),
+            column("uuid", [bytes.fromhex(call.replace("-", "")) for call in found]),
             column("int4", [one.turns for one in each]),
             column("bytea", [one.marks for one in each]),
             column("bytea", [one.offsets for one in each]),
@@ -94,7 +94,7 @@ class HistoryWriter:
         )
         return self._connected().execute(_INSERT + conflict, list(map(Packed, columns))).rowcount
 
-    def _body(self, call: UUID) -> bytes | None:
+    def _body(self, call: str) -> bytes | None:
         row = self._connected().cursor(binary=True).execute(_BODY, (call,)).fetchone()
         return None if row is None else bytes(row[0])
 

@@ -14,7 +14,8 @@ from protocol.errors import AuditError, StreamConnectionLost
 from streams.connection import RedisError
 
 log = logging.getLogger(__name__)
-PAUSE_S = 0.25
+PAUSE_S = 1.0
+"""What comes in it is written in one step, if it is not too much: most of what a short call costs here is the step."""
 MAX_WAITING, KEPT_BYTES = 10_000, 8 * 2**20
 """Calls that wait, and how much of their bodies is kept; the others are read again."""
 AT_ONCE, AT_ONCE_BYTES = 100, 2**20
