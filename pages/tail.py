@@ -28,6 +28,8 @@ BATCH = 256
 SCAN_ENTRIES = 20_000
 """So much of the audit stream is looked through for what a call had before somebody watched; the rest is in the database."""
 RETRY_S = 0.2
+SILENT_S = 2.0
+"""So long a Redis may say nothing before viewers are told."""
 GATHER_S = 0.03
 CLOCKS_MS = 60_000
 """How far the clocks of a gateway and of Redis may be apart."""
@@ -131,8 +133,8 @@ class Live:
 
     async def _open(self) -> None:
         if self._commands is None:
-            commands = Connection(self._url, name="pages", has_scripts=False)
-            heard = Connection(self._url, name="pages-heard", on_push=self._on_push, on_connect=self._hear_again)
+            commands = Connection(self._url, name="pages", silent_s=SILENT_S, has_scripts=False)
+            heard = Connection(self._url, name="pages-heard", silent_s=SILENT_S, on_push=self._on_push, on_connect=self._hear_again)
             try:
                 await commands.open(patience_s=OPEN_S)
                 await heard.open(patience_s=OPEN_S)
@@ -213,7 +215,7 @@ class _Tail:
 
     def __init__(self, live: Live, url: str, shard: int) -> None:
         self._live, self._shard, self._key = live, shard, layout.audit_key(shard)
-        self._redis = Connection(url, name="pages-tail", has_scripts=False)
+        self._redis = Connection(url, name="pages-tail", silent_s=SILENT_S, has_scripts=False)
         self._last = b""
         self._is_ready = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"tail {shard}")

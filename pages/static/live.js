@@ -31,7 +31,7 @@ document.addEventListener("DOMContentLoaded", () => {
     set(at.muted, one.why);
     if (one.cut) set(at.cut, one.cut);
     if (one.got) show(at.got_, one.got);
-    if (at.word !== one.word && /[A-Z]{4}/.test(one.word)) say(`${at.name} ${one.word}`);
+    if (at.word !== one.word && /[A-Z]{4}/.test(at.word + one.word)) say(`${at.name} ${one.word}`);
     at.word = one.word;
   }
   function scroll() {

@@ -15,11 +15,12 @@ from db.read.story import read_overview
 from pages import links
 from pages.following import Facts, Following, may_judge, parse_place
 from pages.page import Asked, Download, Page, Redirect, Route, Shown
-from pages.tail import Live, Viewer
+from pages.tail import Live, Recorded, Viewer
 from pages.views.call import call_of, check_query, frame, upstream_dialect
 from protocol.errors import AuditUnavailable, NotFound, StreamConnectionLost, StreamProtocolError
-from protocol.records import ReleaseRecord
+from protocol.records import Record, ReleaseRecord
 from streams import layout
+from streams.audit_stream import NO_ENTRY
 from streams.connection import NOT_AN_ANSWER, RedisError
 from streams.layout import Entry, Start
 
@@ -93,7 +94,6 @@ class _Follower:
         self._settings, self._engine = asked.services.settings, asked.services.reader.engine
         self._live = live(self._settings.redis_url)
         self._looked = self._closed_at = 0.0
-        self._was_lost = False
 
     async def pieces(self, after: tuple[int, int]) -> AsyncIterator[bytes]:
         """Yield events until the call ends, the time is over, or more came than was taken."""
@@ -131,12 +131,10 @@ class _Follower:
                 return
             await self._take(viewer, following, has_stream=has_stream)
             now, at = time.monotonic(), int(time.time() * 1000)
-            if (lost := self._lost()) is not None:
-                yield lost
             told = following.frame(at)
             if told is not None or now - told_at >= IDLE_S:
                 told_at = sent_at = now
-                yield _event("frame", told or {**following.figures(at), "blocks": []}, following.place)
+                yield self._lost() if told is None and self._live.lost_at else _frame(told, following, at)
             if (why := self._is_over(following, now, until, has_stream=has_stream)) is not None:
                 yield _event("end", why, following.place)
                 return
@@ -146,45 +144,47 @@ class _Follower:
                     await viewer.news.wait()
 
     async def _take(self, viewer: Viewer, following: Following, *, has_stream: bool) -> None:
-        """Feed what came; read what may have been missed."""
-        entries, records = viewer.take()
-        is_due = has_stream and time.monotonic() - self._looked > LOOK_S
+        """Feed what came, behind what may have been missed: a release that comes too early would hide those before it."""
+        past: list[Recorded] = []
         try:
             if viewer.missed:
                 viewer.missed = False
-                try:
-                    records = [*await self._recorded(viewer), *records]
-                    await self._read(following)
-                except _FAULTS:
-                    viewer.missed = True
-                    raise
-            behind = False
-            for blob in entries:
-                entry = layout.unpack_entry(blob)
-                behind = not (entry.kind != "see" and following.entry(entry)) or behind
-            if behind or is_due:
+                past = await self._recorded(viewer)
+                await self._read(following)
+            elif has_stream and time.monotonic() - self._looked > LOOK_S:
+                await self._read(following)
+        except _FAULTS:
+            viewer.missed = True
+        if viewer.missed:
+            return
+        entries, records = viewer.take()
+        for name, found in (*past, *records):
+            # decisions first: what a release holds is found by them
+            for record in sorted(found, key=lambda one: isinstance(one, ReleaseRecord)):
+                if record.call_id == self._name:
+                    following.record(record, name)
+        try:
+            are_next = [self._is_next(following, blob) for blob in entries]
+            if not all(are_next):
                 await self._read(following)
             if following.waits_for_commits:
                 following.committed(await self._live.committed(viewer.shard))
         except _FAULTS:
-            # told to the browser by `_lost`; what was published is read from the stream
             viewer.missed = True
-        for entry_of, found in records:
-            # decisions first: what a release holds is found by them
-            for record in sorted(found, key=lambda one: isinstance(one, ReleaseRecord)):
-                if record.call_id == self._name:
-                    following.record(record, entry_of)
-        if following.waits_for_commits:
-            with contextlib.suppress(*_FAULTS):
-                following.committed(await self._live.committed(viewer.shard))
 
-    async def _recorded(self, viewer: Viewer) -> list[Any]:
+    @staticmethod
+    def _is_next(following: Following, blob: bytes) -> bool:
+        """Feed what was published; False where the stream must be read for it, or for what was before it."""
+        entry = layout.unpack_entry(blob)
+        return entry.kind != "see" and following.entry(entry)
+
+    async def _recorded(self, viewer: Viewer) -> list[Recorded]:
         """What is recorded already: first of the stream, then of the database, where it is as soon as the stream has it no more."""
         of_stream = await self._live.recorded(viewer)
-        of_record: list[Any] = []
+        of_record: list[Record] = []
         with contextlib.suppress(AuditUnavailable):
             of_record = await read_since(self._engine, self._id, 0)
-        return [((0, 0), of_record), *of_stream]
+        return [(NO_ENTRY, of_record), *of_stream]
 
     async def _read(self, following: Following) -> None:
         """Read the call's stream from where this viewer is; what Redis has no more is in the database."""
@@ -207,13 +207,9 @@ class _Follower:
                 if following.expected == before:
                     return
 
-    def _lost(self) -> bytes | None:
-        """Say once that Redis does not answer, and once that it does again."""
-        is_lost = bool(self._live.lost_at)
-        if is_lost == self._was_lost:
-            return None
-        self._was_lost = is_lost
-        return _event("lost", {"since": int(self._live.lost_at * 1000)} if is_lost else {})
+    def _lost(self) -> bytes:
+        """Say since when Redis does not answer; the next frame says that it does again."""
+        return _event("lost", {"since": int(self._live.lost_at * 1000)})
 
     def _is_over(self, following: Following, now: float, until: float, *, has_stream: bool) -> dict[str, Any] | None:
         story = links.call(self._id)
@@ -227,6 +223,11 @@ class _Follower:
         if now > until:
             return _ended("Stopped after 30 minutes: load the page again to go on.", story)
         return None
+
+
+def _frame(told: dict[str, Any] | None, following: Following, at: int) -> bytes:
+    """What is new; where nothing is, the figures alone."""
+    return _event("frame", told or {**following.figures(at), "blocks": []}, following.place)
 
 
 def _ended(sentence: str, story: str) -> dict[str, Any]:
