@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(90)]
 
 
 def test_a_tool_call_is_marked_held_and_then_blocked_without_reloading(tab: Tab, product: Product) -> None:
-    call = Call(product, "slowly delete everything with rm -rf")
+    tab.open("/debug/calls")
+    call = Call(product, "slowly with gap 700 ms delete everything with rm -rf")
     tab.open(f"/debug/calls/{call.id}/live")
     tab.evaluate("window.same = true")
     row = tab.page.locator("[data-live-blocks] section").nth(1)
@@ -44,8 +45,8 @@ def test_who_scrolls_up_stays_there_and_is_told_how_much_is_new(tab: Tab, produc
 
 
 def test_without_script_the_page_says_so(new_tab: NewTab, product: Product) -> None:
-    call = Call(product, "slowly with gap 20 ms, long 500")
     tab = new_tab(js=False)
+    call = Call(product, "slowly with gap 20 ms, long 3000")
     tab.open(f"/debug/calls/{call.id}/live")
     assert "Following a call needs JavaScript" in tab.text and not tab.page.locator("[data-live]").is_visible()
     call.stop()
