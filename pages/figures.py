@@ -62,7 +62,7 @@ class Figures:
         self._users = 0
         self._polling: asyncio.Task[None] | None = None
         self._examining: asyncio.Task[None] | None = None
-        self._one = asyncio.Lock()
+        self._one, self._opening = asyncio.Lock(), asyncio.Lock()
         self._looked = asyncio.Condition()
         self.groups = {
             "streams": Group(1.0, self._read_streams),
@@ -79,6 +79,16 @@ class Figures:
         """All figures, each group with its age."""
         now = time.monotonic()
         return {name: group.item(now) for name, group in self.groups.items()}
+
+    @property
+    def is_polling(self) -> bool:
+        """Does somebody look?"""
+        return self._polling is not None
+
+    async def examined(self) -> None:
+        """Wait until what the doctor looks at now is known."""
+        if self._examining is not None:
+            await asyncio.shield(self._examining)
 
     async def look(self) -> JsonObject:
         """Return the figures of now, as far as they come within `LOOK_S`."""
@@ -119,6 +129,7 @@ class Figures:
         redis, self._redis = self._redis, None
         if redis is not None:
             await redis.close()
+            await asyncio.sleep(0)  # it is closed in the next turn of the loop
 
     async def _poll(self) -> None:
         while True:
@@ -149,11 +160,13 @@ class Figures:
                 group.at = time.monotonic()
 
     async def _connection(self) -> Connection:
-        if self._redis is None:
-            self._redis = Connection(self._settings.redis_url, name="pages", silent_s=REDIS_SILENT_S, has_scripts=False)
-        if not self._redis.connected.is_set():
-            await self._redis.open(patience_s=LOOK_S / 2)
-        return self._redis
+        # one at a time: several groups ask at once, and each would open one
+        async with self._opening:
+            if self._redis is None:
+                self._redis = Connection(self._settings.redis_url, name="pages", silent_s=REDIS_SILENT_S, has_scripts=False)
+            if not self._redis.connected.is_set():
+                await self._redis.open(patience_s=LOOK_S / 4)
+            return self._redis
 
     # --- what is read ---
 
