@@ -6,6 +6,7 @@ client can say itself. Without that process everything else goes on. Must not kn
 
 import asyncio
 import contextlib
+import logging
 from urllib.parse import urlsplit
 
 import httptools
@@ -14,6 +15,7 @@ from gateway.relay import Receive, Scope, Send
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.runtime import Runtime
 
+log = logging.getLogger(__name__)
 CONNECT_S = 2.0
 FORM_S = 10.0
 """How long a form may take to come."""
@@ -92,8 +94,9 @@ class Door:
                 relaying.result()
         except (OSError, TimeoutError, httptools.HttpParserError):
             if answer.has_begun:
-                # the client must not take the beginning for the whole
-                raise
+                # not completed: the connection ends, so that no client takes the beginning for the whole
+                log.warning("a page was cut off")
+                return
             sentence = "The process that makes the pages (sluice pages) does not answer. It is started again by itself; try again shortly."
             await _say(send, 503, "The pages are away", sentence, (b"retry-after", b"2"))
         finally:

@@ -67,14 +67,14 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        site, head = guard.NOWHERE, None
+        site, head, headers = guard.NOWHERE, None, dict[str, str]()
         try:
             headers = guard.read_headers(scope["headers"])
             site = guard.site_of(headers.get("host", ""), self._pages, self._bound)
             head = _head(scope, headers, self._pages.on_gateway)
             reply = await self._answer(head, site, receive)
         except Exception as error:  # noqa: BLE001 - the top of a request: whatever it was becomes a page
-            reply = _failed(error, head)
+            reply = _failed(error, head or Head(scope["method"], "", (), headers, ""))
         with contextlib.suppress(ConnectionError, TimeoutError):
             await send_reply(reply, site, receive, send, has_body=scope["method"] != "HEAD", stall_s=self._stall_s)
 
@@ -269,7 +269,7 @@ def _wrong_method(allowed: str) -> InvalidRequest:
     return InvalidRequest(f"this is asked for with {allowed}", code="method_not_allowed", param=allowed)
 
 
-def _failed(error: Exception, head: Head | None) -> Reply:
+def _failed(error: Exception, head: Head) -> Reply:
     """Return the page of an error. The log names what failed and where, never what was asked: that may be content."""
     mark = secrets.token_hex(4)
     own = error if isinstance(error, PipelineError) else PipelineError("an error of ours, not of what you asked; the log has it")
@@ -285,9 +285,9 @@ def _failed(error: Exception, head: Head | None) -> Reply:
         headers.append((b"retry-after", str(own.retry_after_s or 5).encode()))
     if status == 405:
         headers.append((b"allow", (own.param or "GET").encode()))
-    if head is not None and head.wants_json:
+    if head.wants_json:
         item = {"message": own.message, "code": own.error_code, "param": own.param, "id": mark}
         return Reply(status, dump_json({"error": item}), b"application/json", headers)
     sentence = f"{own.param}: {own.message}" if own.param and status == 400 else own.message
-    again = head.without() if head is not None and status >= 500 and head.method == "GET" else ""
+    again = head.without() if head.path and status >= 500 and head.method == "GET" else ""
     return Reply(status, plain.failed(status, sentence, mark, again=again), headers=headers)

@@ -1,13 +1,20 @@
 """The pages over HTTP through a gateway: logins, refusals, headers, and that nothing is shown of which no row says so."""
 
+import asyncio
 import contextlib
+import re
+import socket
 from collections.abc import Iterator
 
 import httpx2 as httpx
+import psycopg
 import pytest
 
-from tests.support.checks.record import fresh_database
+from db.keys import KeyStore
+from db.write.insert import AuditInserter
+from tests.support.checks.record import fresh_database, rows, whole_call
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
+from tests.support.waiting import wait_for
 
 ADMIN = "sk-sluice-admin"
 SAFE = {
@@ -16,12 +23,22 @@ SAFE = {
 }  # fmt: skip
 
 
+CALL = "01990000-0001-7000-8000-00000000abcd"
+CROSS = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
-    """A gateway and its pages, over an empty record."""
+    """A gateway and its pages, over a record of one call."""
     config = base_config()
     config["keys"].append({"name": "boss", "sha256": digest(ADMIN), "roles": ["admin"]})
+
+    async def insert(url: str) -> None:
+        async with AuditInserter(url) as inserter:
+            assert not await inserter.insert(whole_call(CALL), {CALL: b'{"messages": []}'})
+
     with fresh_database(database_url) as url, Product(tmp_path_factory.mktemp("pages"), redis_url, url, config) as made:
+        asyncio.run(insert(url))
         made.start("gateway", "pages")
         yield made
 
@@ -81,3 +98,212 @@ def test_headers_are_on_every_answer(product: Product) -> None:
         with httpx.Client(base_url=product.url) as stranger:
             answer = stranger.get("/debug", headers={"host": "evil.example"})
             assert answer.status_code == 421 and dict(answer.headers).items() >= SAFE.items()
+
+
+def token_of(reader: httpx.Client) -> str:
+    """The token of this login's forms."""
+    found = re.search(r'name="token" value="([0-9a-f]{64})"', reader.get("/debug/calls").text)
+    assert found is not None
+    return found[1]
+
+
+def test_content_is_on_record_before_it_is_sent(product: Product) -> None:
+    with contextlib.closing(log_in(product, KEY)) as reader:
+        before = rows(product.database_url, "SELECT count(*) FROM reads")[0][0]
+        for path in ("/debug/calls?key=dev", f"/debug/calls/{CALL}", f"/debug/calls/{CALL}/text", "/debug/tool-calls?format=json"):
+            assert reader.get(path).status_code == 200, path
+        for path in ("/debug/login", "/debug/none", "/debug/calls?limit=0"):
+            reader.get(path)
+        newest = rows(product.database_url, "SELECT path, filters, key, call_ids, session FROM reads ORDER BY at")[before:]
+        assert [row[0] for row in newest] == ["/debug/calls", f"/debug/calls/{CALL}", f"/debug/calls/{CALL}/text", "/debug/tool-calls"]
+        assert newest[0][1:3] == ("key=dev", "dev") and all(str(row[3][0]) == CALL for row in newest[1:])
+        cookie = reader.cookies["sluice_pages"]
+        assert len(newest[0][4]) == 16 and newest[0][4] not in cookie
+        rename(product, "reads", "away")
+        try:
+            for path in ("/debug/calls", f"/debug/calls/{CALL}", f"/debug/calls/{CALL}/text"):
+                answer = reader.get(path)
+                assert answer.status_code == 503 and "rm -rf" not in answer.text and "Try again" in answer.text
+        finally:
+            rename(product, "away", "reads")
+
+
+def rename(product: Product, name: str, to: str) -> None:
+    """Give a table another name."""
+    with psycopg.connect(product.database_url, autocommit=True) as owner:
+        owner.execute(f"ALTER TABLE {name} RENAME TO {to}".encode())
+
+
+def test_logging_out_ends_the_login_and_only_a_form_of_ours_can(product: Product) -> None:
+    with contextlib.closing(log_in(product, KEY)) as reader:
+        token = token_of(reader)
+        assert reader.get("/debug/logout").status_code == 405
+        for data, headers in (
+            ({}, {}), ({"token": "0" * 64}, {}), ({"token": token}, {"origin": "https://evil.example"}),
+            ({"token": token}, {"sec-fetch-site": "cross-site"}), ({"token": token}, {"content-type": "text/plain"}),
+        ):  # fmt: skip
+            assert reader.post("/debug/logout", data=data, headers=headers).status_code in (400, 403)
+        assert reader.get("/debug/calls").status_code == 200
+        cookie = {"cookie": f"sluice_pages={reader.cookies['sluice_pages']}"}
+        ended = reader.post("/debug/logout", data={"token": token})
+        assert ended.status_code == 303 and "Max-Age=0" in ended.headers["set-cookie"]
+        with browser(product) as old:
+            assert old.get("/debug/calls", headers=cookie).status_code == 303
+            assert old.post("/debug/logout", data={"token": token}, headers=cookie).status_code == 403
+
+
+def test_a_form_of_one_login_is_none_of_another(product: Product) -> None:
+    with contextlib.closing(log_in(product, KEY)) as one, contextlib.closing(log_in(product, KEY)) as other:
+        assert other.post("/debug/logout", data={"token": token_of(one)}).status_code == 403
+
+
+def test_a_revoked_key_and_a_lost_role_end_the_login_at_once(product: Product) -> None:
+    async def make(name: str) -> str:
+        store = KeyStore.open(product.database_url)
+        try:
+            return await store.create(name, roles=("auditor",))
+        finally:
+            await store.close()
+
+    for change in ("revoked_at = now()", "roles = '{client}'"):
+        with contextlib.closing(log_in(product, asyncio.run(make(f"kim-{change[:5]}")))) as reader:
+            assert reader.get("/debug/calls").status_code == 200
+            with psycopg.connect(product.database_url, autocommit=True) as owner:
+                owner.execute(f"UPDATE api_keys SET {change} WHERE name LIKE 'kim-%'".encode())
+            assert reader.get("/debug/calls").status_code == 303
+
+
+def test_an_idle_login_and_an_old_one_end(product: Product) -> None:
+    for change in ("seen_at = now() - interval '61 minutes'", "until = now()"):
+        with contextlib.closing(log_in(product, KEY)) as reader:
+            with psycopg.connect(product.database_url, autocommit=True) as owner:
+                owner.execute(f"UPDATE page_sessions SET {change}".encode())
+            assert reader.get("/debug/calls").status_code == 303
+
+
+def test_only_admins_see_who_read_what(product: Product) -> None:
+    with contextlib.closing(log_in(product, KEY)) as auditor, contextlib.closing(log_in(product, ADMIN)) as boss:
+        auditor.get(f"/debug/calls/{CALL}")
+        assert auditor.get("/debug/reads").status_code == 403
+        told = boss.get(f"/debug/reads?call_id={CALL[:13]}&format=json").json()["items"]
+        assert told[0]["path"] == f"/debug/calls/{CALL}" and told[0]["key"] == "dev"
+        assert "/debug/reads" in boss.get("/debug/reads").text
+        for bad in ("cursor=x", "limit=1", "key=a&key=b", "call_id=zz"):
+            assert boss.get(f"/debug/reads?{bad}").status_code == 400
+
+
+def test_a_link_from_elsewhere_leads_on_and_lands_at_its_place(product: Product) -> None:
+    path = f"/debug/calls/{CALL}?at=b1"
+    with contextlib.closing(log_in(product, KEY)) as reader, browser(product) as nobody:
+        first = nobody.get(path, headers=CROSS)
+        assert first.status_code == 200 and CALL in first.text and "rm -rf" not in first.text
+        onward = re.search(r'http-equiv="refresh" content="0;url=([^"]+)"', first.text)
+        assert onward is not None
+        to = onward[1].replace("&amp;", "&")
+        assert to == f"{path}&again=1"
+        landed = reader.get(to, headers={"sec-fetch-site": "same-origin"})
+        assert (landed.status_code, landed.headers["location"]) == (303, f"/debug/calls/{CALL}#b1")
+        # without a login: no loop, and the place is kept
+        refused = nobody.get(to, headers=CROSS)
+        assert refused.status_code == 303 and refused.headers["location"].startswith("/debug/login?next=")
+        assert "again" not in refused.headers["location"] and "b1" in refused.headers["location"]
+        # frames, images and scripts of other sites get nothing, logged in or not
+        for headers in ({**CROSS, "sec-fetch-dest": "iframe"}, {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}):
+            assert reader.get(path, headers=headers).status_code == 403
+
+
+BAD = (
+    "calls?limit=0", "calls?limit=1e9", "calls?limit=-1", "calls?since=2026-02-01&until=2026-01-01", "calls?since=0000-01-01",
+    "calls?since=10000000000000", "calls?nobody=1", "calls?key=a&key=b", f"calls?key={'x' * 1001}", "calls?cursor=AAAA", "calls?cursor=%00",
+    "tool-calls?cursor=../..", "calls/x", f"calls/{CALL.upper()}%20", f"calls/{{{CALL}}}", f"calls/{'a' * 4000}", "calls/%00", "calls/%ff",
+    "calls/%2e%2e/%2e%2e/v1/models", "calls//", "calls/..%2f..%2fv1", f"calls/{CALL}/nothing", f"calls/{CALL}/blocks/999",
+    f"calls/{CALL}/blocks/99999999999999999999", f"calls/{CALL}/blocks/-1", f"calls/{CALL}/wire?seq=-1", f"calls/{CALL}/diff?view=x",
+    "search?q=" + "x" * 1001, "search?q=%ed%a0%80", "?" + "&".join(f"a{n}=1" for n in range(100)), "calls?tz=mars", "calls?tz=utc&tz=utc",
+    "sessions/dev/%00", "sessions/dev/..", "policies/%0d%0a", "logs?q=%00", "static/%2e%2e/app.py", "events/x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", BAD)
+def test_bad_input_gets_a_sentence(product: Product, reader: httpx.Client, path: str) -> None:
+    answer = reader.get(f"/debug{'' if path.startswith('?') else '/'}{path}")
+    assert answer.status_code in (200, 303, 400, 404), answer.text
+    if answer.status_code >= 400:
+        assert "<p>" in answer.text and "Traceback" not in answer.text and re.search(r"In the log: <code>[0-9a-f]{8}<", answer.text)
+        again = reader.get(f"/debug{'' if path.startswith('?') else '/'}{path}", headers={"accept": "application/json"})
+        assert again.json()["error"]["id"], path
+    assert dict(answer.headers).items() >= SAFE.items()
+
+
+@pytest.fixture(scope="module")
+def reader(product: Product) -> Iterator[httpx.Client]:
+    """One login for many questions."""
+    made = log_in(product, KEY)
+    yield made
+    made.close()
+
+
+def test_methods_and_kinds_of_answer(reader: httpx.Client) -> None:
+    for method in ("PUT", "DELETE", "OPTIONS", "PATCH"):
+        answer = reader.request(method, "/debug/calls")
+        assert answer.status_code == 405 and "POST" in answer.headers["allow"]
+    head = reader.head("/debug/calls")
+    assert head.status_code == 200 and head.content == b"" and int(head.headers["content-length"]) > 500
+    for accept in ("*/*", "text/html", "text/*;q=0.1", "image/png", "", "garbage;;;", "text/html, application/json"):
+        assert reader.get("/debug/calls", headers={"accept": accept}).headers["content-type"].startswith("text/html")
+    assert reader.get("/debug/calls", headers={"accept": "application/json"}).json()["items"]
+    assert reader.get("/debug/calls?format=html", headers={"accept": "application/json"}).text.startswith("<!doctype html>")
+
+
+def test_what_is_too_much_is_cut_off_before_it_costs(product: Product, reader: httpx.Client) -> None:
+    assert reader.get("/debug/calls", headers={"x-much": "x" * 300_000}).status_code == 431
+    assert reader.get("/debug/calls?q=" + "x" * 9_000).status_code == 400
+    assert reader.post("/debug/login", data={"key": "x" * 70_000}).status_code == 413
+    assert reader.post("/debug/logout", data={f"a{n}": "1" for n in range(100)}).status_code == 400
+
+
+def test_no_key_and_no_cookie_is_in_a_log(product: Product, reader: httpx.Client) -> None:
+    reader.get(f"/debug/calls?q={KEY}")
+    said = product.logs() + "".join(child.log.read_text() for child in product.children)
+    assert KEY not in said and reader.cookies["sluice_pages"] not in said and digest(KEY) not in said
+
+
+def test_wrong_keys_are_slowed_down_whatever_address_they_say(product: Product) -> None:
+    [old] = product.of("pages")
+    old.kill()
+    old.wait()
+    with browser(product) as stranger:
+        away = stranger.get("/debug/calls")
+        assert away.status_code == 503 and "sluice pages" in away.text and away.headers["cache-control"] == "no-store"
+        assert httpx.get(f"{product.url}/health").status_code == 200
+        product.start("pages")
+        told = []
+        for number in range(20):
+            forged = {"x-sluice-client-address": f"10.0.0.{number}", "x-forwarded-for": f"10.0.0.{number}"}
+            told.append(stranger.post("/debug/login", data={"key": f"sk-wrong-{number}"}, headers=forged).status_code)
+        assert told == [403] * 5 + [429] * 15
+        # also the right one has to wait
+        assert stranger.post("/debug/login", data={"key": KEY}).status_code == 429
+
+
+def test_a_killed_process_of_pages_comes_back_and_old_logins_hold(product: Product, reader: httpx.Client) -> None:
+    for _ in range(3):
+        for child in product.of("pages"):
+            child.kill()
+            child.wait()
+        product.start("pages")
+        assert reader.get("/debug/calls").status_code == 200
+
+
+def test_a_reader_who_leaves_or_reads_nothing_holds_nobody_up(product: Product, reader: httpx.Client) -> None:
+    cookie = f"sluice_pages={reader.cookies['sluice_pages']}"
+    head = f"GET /debug/calls HTTP/1.1\r\nhost: 127.0.0.1:{product.port}\r\ncookie: {cookie}\r\n\r\n"
+    idle = []
+    for _ in range(40):
+        one = socket.create_connection(("127.0.0.1", product.port))
+        one.sendall(head.encode())
+        idle.append(one)
+    for one in idle[::2]:
+        one.close()
+    wait_for(lambda: reader.get("/debug/calls").status_code == 200, what="a page beside those who read nothing")
+    for one in idle[1::2]:
+        one.close()

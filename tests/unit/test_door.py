@@ -1,0 +1,156 @@
+"""The door to the pages: what it passes on, what it keeps back, and what it does when nobody is behind it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.door import Door, is_page
+from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
+from protocol.config import Config, Pages
+from protocol.runtime import Runtime
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = (
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\nkeep-alive: 5\r\nx-own: 1\r\n"
+    b"set-cookie: a=1\r\nset-cookie: b=2\r\n\r\nhi"
+)
+
+
+class Behind:
+    """A process behind the door that answers as it is told, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = b""
+        self.raw = OK
+        self.holds = asyncio.Event()
+        self.open = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        try:
+            self.asked = await reader.readuntil(b"\r\n\r\n")
+            writer.write(self.raw)
+            await writer.drain()
+            if not self.raw:
+                await self.holds.wait()
+        finally:
+            self.open -= 1
+            writer.close()
+
+
+@pytest.fixture
+async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
+    made = Behind()
+    server = await asyncio.start_unix_server(made, tmp_path / "pages.sock")
+    yield made
+    made.holds.set()
+    server.close()
+    await server.wait_closed()
+
+
+def door(folder: Path, **pages: Any) -> Door:
+    config = Config(pages=Pages(**pages))
+    return Door(Runtime(config=config, redis_url="", database_url="", pages_url=f"unix:{folder / 'pages.sock'}"))
+
+
+async def ask(
+    of: Door, method: str = "GET", *headers: tuple[bytes, bytes], body: bytes = b"", leaves: bool = False
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:  # fmt: skip
+    """What a client gets: status, headers, body."""
+    sent: list[Any] = []
+    pieces = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if pieces:
+            return pieces.pop(0)
+        if not leaves:
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": method, "raw_path": b"/debug/calls/%2e%2e", "path": "/debug", "query_string": b"a=%00",
+        "headers": [(b"host", b"h"), *headers], "client": ("10.1.2.3", 5),
+    }  # fmt: skip
+    await of(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    return (sent[0]["status"], sent[0]["headers"], body) if sent else (0, [], b"")
+
+
+async def test_it_passes_on_bytes_and_drops_what_is_of_the_connection(behind: Behind, tmp_path: Path) -> None:
+    status, headers, body = await ask(door(tmp_path))
+    assert (status, body) == (200, b"hi")
+    assert headers == [(b"content-length", b"2"), (b"x-own", b"1"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+    assert behind.asked.startswith(b"GET /debug/calls/%2e%2e?a=%00 HTTP/1.1\r\nhost: h\r\n")
+
+
+async def test_keys_stay_outside_and_no_client_says_where_it_is(behind: Behind, tmp_path: Path) -> None:
+    kept = [
+        (b"authorization", b"Bearer k"),
+        (b"x-api-key", b"k"),
+        (b"x-forwarded-for", b"1.1.1.1"),
+        (b"x-sluice-client-address", b"9.9.9.9"),
+    ]
+    kept += [(b"transfer-encoding", b"chunked"), (b"content-length", b"99"), (b"connection", b"upgrade"), (b"upgrade", b"websocket")]
+    await ask(door(tmp_path), "GET", *kept, (b"cookie", b"c=1"), (b"sec-fetch-site", b"none"))
+    lines = behind.asked.split(b"\r\n")
+    assert b"x-sluice-client-address: 10.1.2.3" in lines and b"cookie: c=1" in lines and b"sec-fetch-site: none" in lines
+    assert b"connection: close" in lines and b"content-length: 0" in lines
+    assert not [line for line in lines if b"9.9.9.9" in line or line[-1:] == b"k" or b"upgrade" in line or b"1.1.1.1" in line]
+
+
+async def test_without_a_process_behind_it_says_so(tmp_path: Path) -> None:
+    status, headers, body = await ask(door(tmp_path))
+    assert status == 503 and b"sluice pages" in body and (b"retry-after", b"2") in headers
+    assert dict(headers)[b"content-security-policy"].startswith(b"default-src 'none'")
+
+
+@pytest.mark.parametrize("raw", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-le", b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"])
+async def test_what_is_no_answer_is_none(behind: Behind, tmp_path: Path, raw: bytes) -> None:
+    behind.raw = raw
+    assert (await ask(door(tmp_path)))[0] == 503
+
+
+async def test_an_answer_that_is_cut_off_is_not_completed(behind: Behind, tmp_path: Path) -> None:
+    behind.raw = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"
+    status, _, body = await ask(door(tmp_path))
+    assert (status, body) == (200, b"half")
+
+
+async def test_head_has_no_body_and_other_methods_are_refused(behind: Behind, tmp_path: Path) -> None:
+    behind.raw = OK.partition(b"hi")[0]
+    assert (await ask(door(tmp_path), "HEAD"))[2] == b""
+    for method in ("PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
+        assert (await ask(door(tmp_path), method))[0] == 405
+
+
+async def test_a_form_has_an_end(behind: Behind, tmp_path: Path) -> None:
+    assert (await ask(door(tmp_path), "POST", body=b"x" * MAX_RELAYED_FORM_BYTES))[0] == 200
+    assert (await ask(door(tmp_path), "POST", body=b"x" * (MAX_RELAYED_FORM_BYTES + 1)))[0] == 413
+
+
+async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(behind: Behind, tmp_path: Path) -> None:
+    behind.raw = b""
+    of = door(tmp_path)
+    waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_RELAYS)]
+    while behind.open < MAX_RELAYS:
+        await asyncio.sleep(0)
+    status, headers, _ = await ask(of)
+    assert status == 503 and (b"retry-after", b"1") in headers
+    waiting.pop().cancel()
+    while of._relays >= MAX_RELAYS:
+        await asyncio.sleep(0.001)
+    # who went away is not waited for, though nothing comes
+    await ask(of, leaves=True)
+    behind.holds.set()
+    await asyncio.gather(*waiting)
+
+
+def test_the_door_is_for_pages_alone() -> None:
+    assert is_page("/debug") and is_page("/debug/x") and not is_page("/debugger") and not is_page("/v1/debug")
+    assert not door(Path(), enabled=False).is_open and not door(Path(), on_gateway=False).is_open and door(Path()).is_open
