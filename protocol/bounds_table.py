@@ -243,6 +243,14 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_http_limits.py::test_a_head_has_a_time",
     ),
     Bound(
+        "page_relays", "client", "pages that load through one gateway at once, live ones among them", b.MAX_RELAYS, "answers", "gateway.door",
+        "503", "tests/unit/test_door.py::test_so_many_at_once_and_no_more_and_who_leaves_makes_room",
+    ),
+    Bound(
+        "page_form", "client", "a form that a page sends", b.MAX_RELAYED_FORM_BYTES, "bytes", "gateway.door", "413",
+        "tests/unit/test_door.py::test_a_form_has_an_end",
+    ),
+    Bound(
         "target", "client", "path and query, and so cursors and filters", b.MAX_TARGET_BYTES, "bytes", "gateway.routes",
         "400 target_too_long", "tests/faults/test_abuse.py::test_c7_a_path_and_query_have_an_end",
     ),
