@@ -243,7 +243,7 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_http_limits.py::test_a_head_has_a_time",
     ),
     Bound(
-        "page_relays", "client", "pages that load through one gateway at once, live ones among them", b.MAX_RELAYS, "answers", "gateway.door",
+        "page_relays", "client", "pages that load through a gateway at once, live ones too", b.MAX_RELAYS, "answers", "gateway.door",
         "503", "tests/unit/test_door.py::test_so_many_at_once_and_no_more_and_who_leaves_makes_room",
     ),
     Bound(
