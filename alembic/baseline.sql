@@ -1,4 +1,4 @@
--- Migrations: 97a945440c5a733617dc5e86e5127039dad73c4c994e69b8807c85381006974a
+-- Migrations: e4c4df4d9f270b59897c9ad91af15f6e66a8e680e3e67ee049e4a4bd02034c1f
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -64,7 +64,8 @@ BEGIN
         RETURN -1;
     END IF;
     IF EXISTS (
-        SELECT 1 FROM public.seals WHERE call_id < bound AND position >= coalesce((SELECT max(size) FROM public.checkpoints), 0)
+        SELECT 1 FROM public.seals s WHERE s.call_id < bound AND s.part >= 0
+            AND s.position >= coalesce((SELECT max(size) FROM public.checkpoints), 0)
     ) THEN
         RETURN -2;
     END IF;
@@ -83,6 +84,9 @@ BEGIN
     IF to_regclass('public.audits') IS NOT NULL THEN
         DELETE FROM public.audit_reviews WHERE call_id < bound;
         DELETE FROM public.audits WHERE call_id < bound;
+    END IF;
+    IF to_regclass('public.kept_digests') IS NOT NULL THEN
+        DELETE FROM public.kept_digests WHERE call_id < bound;
     END IF;
     INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
         SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM public.seals;
@@ -200,6 +204,50 @@ $$;
 
 
 
+CREATE FUNCTION public.sluice_forget(parent text, until date) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET "TimeZone" TO 'UTC'
+    AS $_$
+DECLARE
+    bound uuid := (lpad(to_hex((extract(epoch FROM until::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+    gone bigint := 0;
+    n bigint;
+    part text;
+BEGIN
+    IF parent <> ALL (ARRAY['histories', 'reads']) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
+        RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock(7310581202);
+    FOR part IN
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = to_regclass('public.' || quote_ident(parent)) AND CASE
+            WHEN c.relname ~ ('^' || parent || '_[0-9]{8}$') THEN to_date(right(c.relname, 8), 'YYYYMMDD') < until
+            WHEN c.relname ~ ('^' || parent || '_[0-9]{6}$') THEN to_date(right(c.relname, 6), 'YYYYMM') + interval '1 month' <= until
+            ELSE false END
+    LOOP
+        EXECUTE format('SELECT count(*) FROM sluice_parts.%I', part) INTO n;
+        EXECUTE format('DROP TABLE sluice_parts.%I', part);
+        gone := gone + n;
+    END LOOP;
+
+    IF parent = 'histories' THEN
+        DELETE FROM sluice_parts.histories_default d WHERE d.call_id < bound;
+        GET DIAGNOSTICS n = ROW_COUNT;
+        gone := gone + n;
+    END IF;
+    IF parent = 'reads' THEN
+        DELETE FROM sluice_parts.reads_default d WHERE d.at < until;
+        GET DIAGNOSTICS n = ROW_COUNT;
+        gone := gone + n;
+    END IF;
+    RETURN gone;
+END
+$_$;
+
+
+
 CREATE FUNCTION public.sluice_judged(low uuid, high uuid) RETURNS TABLE(policy text, revision text, figure text, threshold double precision, class integer, n bigint)
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -213,6 +261,62 @@ CROSS JOIN LATERAL (VALUES
 ) f (figure, threshold, class)
 WHERE f.class IS NOT NULL
 GROUP BY 1, 2, 3, 4, 5
+$$;
+
+
+
+CREATE FUNCTION public.sluice_keep_digests(parent text, low uuid, high uuid) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    kept bigint := 0;
+BEGIN
+
+    IF parent = 'request_bodies' THEN
+        INSERT INTO public.kept_digests (call_id, place, rows, sha256)
+            SELECT x.call_id, 1, count(*), sha256(string_agg(x.h, ''::bytea ORDER BY x.call_id)) FROM (
+                SELECT t.call_id, sha256('\x726571756573745f626f6469657300'::bytea || coalesce(int4send(octet_length(uuid_send(t."call_id"))) || uuid_send(t."call_id"), '\xffffffff'::bytea) || substr(coalesce(r.hashes || substr(coalesce(sha256(s.salt || '\x00'::bytea || ''::bytea || t."body"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea), octet_length(r.hashes) + 1), coalesce(sha256(s.salt || '\x00'::bytea || ''::bytea || t."body"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea)), 1, 32)) AS h FROM (
+                    SELECT DISTINCT ON (n.call_id) n.call_id, n.form, (SELECT o.salt FROM public.seal_rows o
+                        WHERE o.call_id = n.call_id AND o.salt IS NOT NULL ORDER BY o.part DESC LIMIT 1) AS salt
+                    FROM public.seals n WHERE n.call_id >= low AND n.call_id < high AND n.part >= 0 ORDER BY n.call_id, n.part DESC
+                ) s JOIN public.request_bodies t ON t.call_id = s.call_id
+                LEFT JOIN public.redactions r ON r.call_id = t.call_id AND r.table_name = 'request_bodies' AND r.row_key = ''::bytea
+                WHERE t.call_id >= low AND t.call_id < high
+            ) x GROUP BY x.call_id
+            ON CONFLICT (call_id, place) DO UPDATE SET rows = excluded.rows, sha256 = excluded.sha256;
+        GET DIAGNOSTICS kept = ROW_COUNT;
+    END IF;
+    IF parent = 'chunks' THEN
+        INSERT INTO public.kept_digests (call_id, place, rows, sha256)
+            SELECT x.call_id, 2, count(*), sha256(string_agg(x.h, ''::bytea ORDER BY x."seq")) FROM (
+                SELECT t.call_id, t."seq", sha256('\x6368756e6b7300'::bytea || coalesce(int4send(octet_length(uuid_send(t."call_id"))) || uuid_send(t."call_id"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."seq"))) || int4send(t."seq"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(timestamptz_send(t."at"))) || timestamptz_send(t."at"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(convert_to(t."verdict", 'UTF8'))) || convert_to(t."verdict", 'UTF8'), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || substr(coalesce(r.hashes || substr(coalesce(sha256(s.salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."seq"))) || int4send(t."seq"), '\xffffffff'::bytea) || t."raw"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea), octet_length(r.hashes) + 1), coalesce(sha256(s.salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."seq"))) || int4send(t."seq"), '\xffffffff'::bytea) || t."raw"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea)), 1, 32)) AS h FROM (
+                    SELECT DISTINCT ON (n.call_id) n.call_id, n.form, (SELECT o.salt FROM public.seal_rows o
+                        WHERE o.call_id = n.call_id AND o.salt IS NOT NULL ORDER BY o.part DESC LIMIT 1) AS salt
+                    FROM public.seals n WHERE n.call_id >= low AND n.call_id < high AND n.part >= 0 ORDER BY n.call_id, n.part DESC
+                ) s JOIN public.chunks t ON t.call_id = s.call_id
+                LEFT JOIN public.redactions r ON r.call_id = t.call_id AND r.table_name = 'chunks' AND r.row_key = coalesce(int4send(octet_length(int4send(t."seq"))) || int4send(t."seq"), '\xffffffff'::bytea)
+                WHERE t.call_id >= low AND t.call_id < high
+            ) x GROUP BY x.call_id
+            ON CONFLICT (call_id, place) DO UPDATE SET rows = excluded.rows, sha256 = excluded.sha256;
+        GET DIAGNOSTICS kept = ROW_COUNT;
+    END IF;
+    IF parent = 'releases' THEN
+        INSERT INTO public.kept_digests (call_id, place, rows, sha256)
+            SELECT x.call_id, 3, count(*), sha256(string_agg(x.h, ''::bytea ORDER BY x."number")) FROM (
+                SELECT t.call_id, t."number", sha256('\x72656c656173657300'::bytea || coalesce(int4send(octet_length(uuid_send(t."call_id"))) || uuid_send(t."call_id"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."number_next"))) || int4send(t."number_next"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(timestamptz_send(t."at"))) || timestamptz_send(t."at"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."seq"))) || int4send(t."seq"), '\xffffffff'::bytea) || substr(coalesce(r.hashes || substr(coalesce(sha256(s.salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea) || t."payload"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(s.salt || '\x01'::bytea || coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea) || t."sha256"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea), octet_length(r.hashes) + 1), coalesce(sha256(s.salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea) || t."payload"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(s.salt || '\x01'::bytea || coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea) || t."sha256"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea)), 1, 64)) AS h FROM (
+                    SELECT DISTINCT ON (n.call_id) n.call_id, n.form, (SELECT o.salt FROM public.seal_rows o
+                        WHERE o.call_id = n.call_id AND o.salt IS NOT NULL ORDER BY o.part DESC LIMIT 1) AS salt
+                    FROM public.seals n WHERE n.call_id >= low AND n.call_id < high AND n.part >= 0 ORDER BY n.call_id, n.part DESC
+                ) s JOIN public.releases t ON t.call_id = s.call_id
+                LEFT JOIN public.redactions r ON r.call_id = t.call_id AND r.table_name = 'releases' AND r.row_key = coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea)
+                WHERE t.call_id >= low AND t.call_id < high
+            ) x GROUP BY x.call_id
+            ON CONFLICT (call_id, place) DO UPDATE SET rows = excluded.rows, sha256 = excluded.sha256;
+        GET DIAGNOSTICS kept = ROW_COUNT;
+    END IF;
+    RETURN kept;
+END
 $$;
 
 
@@ -440,6 +544,70 @@ BEGIN
     RETURN made;
 END
 $$;
+
+
+
+CREATE FUNCTION public.sluice_shed(parent text, until date, why text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $_$
+DECLARE
+    spot integer := array_position(ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts'], parent);
+    bound uuid := (lpad(to_hex((extract(epoch FROM until::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+    low uuid := '00000000-0000-0000-0000-000000000000';
+    leaf uuid;
+    seen bigint;
+    refused bigint := 0;
+    calls bigint;
+    part text;
+BEGIN
+    IF parent <> ALL (ARRAY['request_bodies', 'chunks', 'releases']) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
+        RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
+    END IF;
+    -- the leaf before says up to where that was done
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(spot), 4, '0') ORDER BY s.call_id DESC LIMIT 1), low) INTO low;
+    SELECT coalesce(max(position), -1) INTO seen FROM public.seals;
+    PERFORM public.sluice_keep_digests(parent, low, bound);
+    PERFORM pg_advisory_xact_lock(7310581203);
+    IF EXISTS (
+        SELECT 1 FROM (SELECT call_id FROM public.calls WHERE call_id >= low AND call_id < bound
+            UNION ALL SELECT call_id FROM public.ends WHERE call_id >= low AND call_id < bound) c
+        WHERE NOT EXISTS (SELECT 1 FROM public.seals s WHERE s.call_id = c.call_id)
+    ) THEN
+        refused := -1;
+    ELSIF EXISTS (
+        SELECT 1 FROM public.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0
+            AND s.position >= coalesce((SELECT max(c.size) FROM public.checkpoints c), 0)
+    ) THEN
+        refused := -2;
+    ELSIF EXISTS (SELECT 1 FROM public.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0 AND s.position > seen) THEN
+        refused := -3;
+    END IF;
+    IF refused < 0 THEN
+        DELETE FROM public.kept_digests k WHERE k.place = spot - 1 AND k.call_id >= low AND k.call_id < bound;
+        RETURN refused;
+    END IF;
+    SELECT count(*) INTO calls FROM public.kept_digests k WHERE k.place = spot - 1 AND k.call_id >= low AND k.call_id < bound;
+    PERFORM pg_advisory_xact_lock(7310581202);
+    FOR part IN
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
+            AND to_date(right(c.relname, 8), 'YYYYMMDD') < until
+    LOOP
+        EXECUTE format('DROP TABLE sluice_parts.%I', part);
+    END LOOP;
+    EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2', parent || '_default') USING low, bound;
+    IF calls > 0 THEN
+        leaf := (left(bound::text, 32) || lpad(to_hex(spot), 4, '0'))::uuid;
+        INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
+            SELECT coalesce(max(position) + 1, 0), leaf, -2, now(), ARRAY[calls], ''::bytea,
+                format('%s until %s: %s', parent, until, why) FROM public.seals;
+    END IF;
+    RETURN calls;
+END
+$_$;
 
 
 
@@ -916,6 +1084,15 @@ CREATE TABLE public.judgements (
     output_tokens bigint
 )
 PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.kept_digests (
+    call_id uuid NOT NULL,
+    place integer NOT NULL,
+    rows bigint NOT NULL,
+    sha256 bytea NOT NULL
+);
 
 
 
@@ -1590,6 +1767,11 @@ ALTER TABLE ONLY public.judgements
 
 
 
+ALTER TABLE ONLY public.kept_digests
+    ADD CONSTRAINT kept_digests_pkey PRIMARY KEY (call_id, place);
+
+
+
 ALTER TABLE ONLY public.labels
     ADD CONSTRAINT labels_pkey PRIMARY KEY (call_id, block, at);
 
@@ -1826,6 +2008,10 @@ CREATE INDEX seals_beside_idx ON public.seals USING btree (call_id) WHERE ((form
 
 
 CREATE UNIQUE INDEX seals_call_id_idx ON public.seals USING btree (call_id, part);
+
+
+
+CREATE INDEX seals_gone_idx ON public.seals USING btree (call_id) WHERE (part < 0);
 
 
 
@@ -2121,6 +2307,14 @@ GRANT ALL ON FUNCTION public.sluice_ensure_reads(first date, months integer) TO 
 
 
 
+REVOKE ALL ON FUNCTION public.sluice_forget(parent text, until date) FROM PUBLIC;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_keep_digests(parent text, low uuid, high uuid) FROM PUBLIC;
+
+
+
 REVOKE ALL ON FUNCTION public.sluice_queue_audits(given uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.sluice_queue_audits(given uuid[]) TO sluice_writer;
 
@@ -2137,6 +2331,10 @@ GRANT ALL ON FUNCTION public.sluice_review(given uuid, its_block integer, by_id 
 
 REVOKE ALL ON FUNCTION public.sluice_roll_up(given timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.sluice_roll_up(given timestamp with time zone) TO sluice_writer;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_shed(parent text, until date, why text) FROM PUBLIC;
 
 
 
@@ -2265,6 +2463,11 @@ GRANT SELECT ON TABLE public.judgements TO sluice_reader;
 
 
 
+GRANT SELECT ON TABLE public.kept_digests TO sluice_writer;
+GRANT SELECT ON TABLE public.kept_digests TO sluice_reader;
+
+
+
 GRANT SELECT ON TABLE public.labels TO sluice_writer;
 GRANT SELECT ON TABLE public.labels TO sluice_reader;
 GRANT INSERT ON TABLE public.labels TO sluice_page_server;
@@ -2338,4 +2541,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0022');
+INSERT INTO public.alembic_version (version_num) VALUES ('0023');

@@ -185,13 +185,15 @@ class Seal(Base):
     """A leaf of the tree: a call's rows as they were at that moment, counted by table and hashed. Parts after 0 have rows added.
 
     `form` is the version of the form (`db.canonical`), `made_for` the one that the tables had then: the column's default, which nobody
-    names. Part -1 says that the rows of all calls before `call_id` were dropped, and why; `counts` then is the number of calls.
+    names. Part -1 says that the rows of all calls before `call_id` were dropped, and why; `counts` then is the number of calls. Part -2
+    says that of one table, whose place in `db.canonical.FORMS`, from 1 on, stands in the last two bytes of `call_id`.
     """
 
     __tablename__ = "seals"
     __table_args__ = (
         Index("seals_call_id_idx", "call_id", "part", unique=True),
         Index("seals_beside_idx", "call_id", postgresql_where=text("form = 0 OR form < made_for")),
+        Index("seals_gone_idx", "call_id", postgresql_where=text("part < 0")),
     )
 
     position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
@@ -213,6 +215,17 @@ class StoredCheckpoint(Base):
     size: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     text: Mapped[str]
     peaks: Mapped[bytes]
+    sha256: Mapped[bytes]
+
+
+class KeptDigest(Base):
+    """What is left of a call's rows in one table after they went: their number and digest, by the place of the table (`db.seals.shed`)."""
+
+    __tablename__ = "kept_digests"
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    rows: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[bytes]
 
 
@@ -467,7 +480,7 @@ class History(Base):
 
 OF_PAGES = (PageSession.__tablename__, Read.__tablename__, Label.__tablename__, DebugSwitch.__tablename__)
 """Tables that pages write, and of `reads` whoever shows content."""
-BESIDE_RECORD = (*(table.__tablename__ for table in (Audit, AuditReview, UsageHour, JudgeHour, DoorCount)), *OF_PAGES)
+BESIDE_RECORD = (*(table.__tablename__ for table in (Audit, AuditReview, KeptDigest, UsageHour, JudgeHour, DoorCount)), *OF_PAGES)
 """Tables that the functions in the database write, or the pages, and no other login."""
 UNSEALED = (History.__tablename__, DebugLog.__tablename__)
 """Partitioned tables of calls that no seal covers."""

@@ -101,7 +101,9 @@ def _notes(found: Overview) -> list[dict[str, str]]:
             notes.append(("refused", f"Something is missing on record: {event['detail']}"))
     if call["incomplete"] and not any("missing" in text for _, text in notes):
         notes.append(("refused", "The record of this call lacks something."))
-    if found.is_shed:
+    for gone in found.shed:
+        notes.append(("held", f"Its {gone['table'].replace('_', ' ')} went on {gone['at'][:10]}: {gone['note']}."))
+    if found.is_shed and not found.shed:
         notes.append(("held", f"Its {found.rest.chunks_said:,} chunks are not on record any more."))
     if call["claimed_at"] is None and call["reason"] != UNCLAIMED:
         notes.append(("refused", "The beginning of this call is not on record: its key, model and policy are not known."))

@@ -33,6 +33,7 @@ from protocol.debug import Debug
 from protocol.dialect import JudgeReply
 from protocol.dialects import DIALECTS
 from protocol.request import DialectName
+from protocol.retention import Retention
 from protocol.server_tools.added import check_servers, check_tools
 from protocol.target import Guided
 
@@ -426,6 +427,8 @@ class Config(_Strict):
     """Into how many parts the streams in Redis are split. All processes must read the same."""
     pages: Pages = Pages()
     """The pages under `/debug`."""
+    retention: Retention = Retention()
+    """How long rows of the record are kept."""
     accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()
     """Policy sets under which calls of this gateway may begin besides its own: for the time of a rolling change
     (docs/operations.md#policy-sets)."""

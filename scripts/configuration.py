@@ -40,6 +40,7 @@ from protocol.config import (
 )
 from protocol.debug import Debug
 from protocol.dialects import DIALECTS
+from protocol.retention import Retention
 from scripts.pages import DOCS, table, write_or_check
 
 PAGE = DOCS / "configuration.md"
@@ -73,7 +74,7 @@ _WORDS: dict[Any, str] = {
 }  # fmt: skip
 _SECTIONS: dict[type[BaseModel], str] = {
     Upstream: "upstreams.NAME", ModelRoute: "models[]", Price: "models[]: price", PolicyStep: "policies.NAME", Limits: "limits",
-    Key: "keys[]", Pages: "pages", Debug: "debug",
+    Key: "keys[]", Pages: "pages", Debug: "debug", Retention: "retention",
     tool_rules.Options: "tool_rules", tool_rules.Rule: "tool_rules: allow[]", tool_rules.DenyRule: "tool_rules: deny[]",
     tool_rules.Sql: "tool_rules: sql", effect_rules.Does: "tool_rules: does", effect_rules.Shell: "tool_rules: shell",
     effect_rules.Paths: "tool_rules: paths", effect_rules.Network: "tool_rules: network", effect_rules.Secrets: "tool_rules: secrets",

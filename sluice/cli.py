@@ -158,8 +158,12 @@ def migrate() -> None:
     """Bring the database to the newest migration. Two at once are safe."""
     from sluice import doctor, settings
 
-    url, passwords = settings.database_url(), settings.load_settings().database_passwords
-    doctor.migrate_database(url, passwords)
+    url, given = settings.database_url(), settings.load_settings()
+    passwords, retains = given.database_passwords, None
+    # a configuration that another process would refuse is no reason not to migrate
+    with contextlib.suppress(StartError):
+        retains = bool(settings.load_config(given.config).retention.days)
+    doctor.migrate_database(url, passwords, retains=retains)
     logins = f", with the logins {', '.join(f'sluice_{name}' for name in passwords)}" if passwords else ""
     typer.echo(f"the database at {settings.place(url)} is up to date{logins}", err=True)
 

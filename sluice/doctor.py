@@ -144,7 +144,7 @@ def check_keys(config: Config, database_url: str) -> list[str]:
     return unknown_policies(config, known)
 
 
-def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> None:
+def migrate_database(url: str, passwords: Mapping[str, str] | None = None, *, retains: bool | None = None) -> None:
     """Bring the database to the newest migration, and make the logins that have a password. Raises Unavailable or NotFit."""
     from db.migrations import migrate
 
@@ -154,7 +154,7 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> No
             f"the database at {place(url)} stands at migration {found}, made by a newer Sluice; this one knows {head} and cannot take it "
             "back: use the newer one, or bring back a backup of the database from before it"
         )
-    _ask_database(url, lambda: migrate.upgrade(url, passwords=passwords))
+    _ask_database(url, lambda: migrate.upgrade(url, passwords=passwords, retains=retains))
 
 
 def check_all(

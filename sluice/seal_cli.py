@@ -27,6 +27,7 @@ from db.seals.verify import Report, count_work, newest_checkpoint
 from db.seals.verify import verify as verify_record
 from db.seals.verify_rows import LOWEST
 from protocol.errors import InvalidRequest, NotFound
+from sluice import retention_cli
 from sluice.audit_options import AsJson
 from sluice.audit_run import parsed_file, print_json, read_times, run_here, whole_id
 from sluice.audit_run import run as run_reader
@@ -96,6 +97,7 @@ def verify(
 
 
 app.command("evidence")(make_evidence)
+app.command("retention")(retention_cli.retention)
 
 
 @app.command("checkpoint")
@@ -256,7 +258,7 @@ def _tell(report: Report) -> None:
         f"{_many(count, 'call')} {what}"
         for count, what in (
             (report.redacted, "redacted"), (report.extended, "sealed again for rows that came after their first seal"),
-            (report.dropped, "dropped"), (report.unsealed, "not sealed yet"),
+            (report.dropped, "dropped"), (report.shed, "shed in part"), (report.unsealed, "not sealed yet"),
         )
         if count
     ]  # fmt: skip

@@ -45,7 +45,8 @@ BEGIN
         RETURN -1;
     END IF;
     IF EXISTS (
-        SELECT 1 FROM {schema}.seals WHERE call_id < bound AND position >= coalesce((SELECT max(size) FROM {schema}.checkpoints), 0)
+        SELECT 1 FROM {schema}.seals s WHERE s.call_id < bound AND s.part >= 0
+            AND s.position >= coalesce((SELECT max(size) FROM {schema}.checkpoints), 0)
     ) THEN
         RETURN -2;
     END IF;
@@ -64,6 +65,9 @@ BEGIN
     IF to_regclass('{schema}.audits') IS NOT NULL THEN
         DELETE FROM {schema}.audit_reviews WHERE call_id < bound;
         DELETE FROM {schema}.audits WHERE call_id < bound;
+    END IF;
+    IF to_regclass('{schema}.kept_digests') IS NOT NULL THEN
+        DELETE FROM {schema}.kept_digests WHERE call_id < bound;
     END IF;
     INSERT INTO {schema}.seals (position, call_id, part, at, counts, sha256, note)
         SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM {schema}.seals;

@@ -24,6 +24,7 @@ from db.migrations.auditing import QUEUE, REVIEW
 from db.migrations.debugging import COUNT, TRIM
 from db.migrations.paging import READS_ENSURE, SESSIONS_SWEEP
 from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, MIGRATION_LOCK, SCRIPTS
+from db.migrations.retaining import DROP, FORGET, SHED
 from db.migrations.usage import ROLL_UP
 from db.models import BESIDE_RECORD, OF_PAGES, Base
 
@@ -88,11 +89,19 @@ def _wait_for_lock(connection: Connection) -> None:
         time.sleep(_PAUSE_S)
 
 
-def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | None = None, first_days: int = FIRST_DAYS) -> None:
+def upgrade(
+    url: str,
+    revision: str = "head",
+    *,
+    passwords: Mapping[str, str] | None = None,
+    first_days: int = FIRST_DAYS,
+    retains: bool | None = None,
+) -> None:
     """Bring the database to `revision`; at the newest, give the roles their rights and make the first days' partitions.
 
     Audit writers make the later ones; a first call that came before its partition would keep that day in the default.
-    `passwords`: for each of LOGINS that is to be made, or to get this password.
+    `passwords`: for each of LOGINS that is to be made, or to get this password. `retains`: whether audit writers may take old rows away;
+    None: as it is.
     """
     with locked_connection(url) as connection:
         command.upgrade(_config(connection), revision)
@@ -102,6 +111,9 @@ def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | 
                 _make_login(connection, f"sluice_{name}", LOGINS[name], password)
                 for role in BESIDES.get(name, ()):
                     connection.exec_driver_sql(f"GRANT {role} TO sluice_{name}")
+            if retains is not None and connection.execute(text("SELECT to_regrole(:role) IS NOT NULL"), {"role": WRITER}).scalar():
+                right = f"EXECUTE ON FUNCTION {SHED}, {FORGET}, {DROP}"
+                connection.exec_driver_sql(f"GRANT {right} TO {WRITER}" if retains else f"REVOKE {right} FROM {WRITER}")
             connection.execute(text(_FIRST_PARTITIONS), {"days": first_days})
             connection.execute(text(_FIRST_READS), {"months": min(first_days, FIRST_MONTHS)})
         connection.commit()

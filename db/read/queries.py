@@ -45,6 +45,7 @@ from db.read.items import (
 )
 from db.read.lists import chosen_calls, counted_calls, find_keys, values, whole_rows
 from db.read.reviews import counts_of, read_page
+from db.read.shed import read_shed
 from db.read.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.read.written import read_written
 from db.text import INDEXED, from_column, to_column, to_short
@@ -182,6 +183,7 @@ class AuditReader:
             set_aside = select(func.count()).select_from(DeadLetter).where(text(f"{OF_CALL} = :call")).params(call=str(call_id))
             parts = {
                 "dead_letters": await connection.scalar(set_aside),
+                "shed": await read_shed(connection, call_id),
                 "tool_calls": [tool_call_item(r) for r in await connection.execute(tool_calls)],
                 "blocks": [block_item(r) for r in await connection.execute(_of_call(Block, call_id, Block.block))],
                 "judgements": [

@@ -26,6 +26,7 @@ from db.read.items import (
     score_item,
 )
 from db.read.queries import AuditReader, reading, without_beginning
+from db.read.shed import read_shed
 from db.text import from_column, to_column
 from protocol.histories import MARK_BYTES, split
 from protocol.records import to_bytes
@@ -148,6 +149,8 @@ class Overview:
     attempts: list[JsonObject]
     rest: Any
     seals: list[Any]
+    shed: list[JsonObject] = field(default_factory=list)
+    """Tables of which its rows went, if it had any."""
     before: str | None = None
     next: str | None = None
     numbers: list[int] = field(default_factory=list)
@@ -200,6 +203,7 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
     if begun is not None and begun.session:
         beside = given | {"session": begun.session, "key": begun.key}
         found.before, found.next = (await connection.execute(text(_BESIDE), beside)).one()
+    found.shed = await read_shed(connection, call_id)
     found.numbers = _in_order(found)
     return found
 

@@ -13,6 +13,7 @@ from db.seals import checkpoints, tiles
 from db.seals.localise import copy_rows
 from db.seals.merkle import leaf_hash, path_of, root_by_path
 from db.seals.proof import Evidence, Hidden, ShownRow, TableProof, Value, hash_of, time_of_call
+from db.seals.shed import find_shed, kept_digests
 from db.seals.values import columns_of
 from db.seals.verify import snapshot
 from db.seals.verify_tree import find_dropped
@@ -58,7 +59,13 @@ def make(database_url: str, call_id: UUID, block: int, *, size: int | None = Non
 def _make(connection: psycopg.Connection, call_id: UUID, block: int, size: int | None) -> Evidence:
     seal, salt = _sealed(connection, call_id)
     text, checkpoint = _checkpoint(connection, seal, size)
-    found = [_table(connection, form, call_id, block, salt, seal.form) for form in FORMS[: tables_in(seal.form)]]
+    gone = {place for place, position in find_shed(connection).leaves(call_id).items() if seal.position < position}
+    kept = kept_digests(connection, call_id, call_id).get(call_id.bytes, {}) if gone else {}
+    found = [
+        TableProof(form.table, *kept[place]) if place in gone and place in kept
+        else _table(connection, form, call_id, block, salt, seal.form)
+        for place, form in enumerate(FORMS[: tables_in(seal.form)])
+    ]  # fmt: skip
     if not any(table.rows for table in found if table.name in ("blocks", "tool_calls")):
         raise NotFound(f"call {call_id} has no block {block}", param="block")
     made = Evidence(

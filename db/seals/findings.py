@@ -61,6 +61,8 @@ class Report:
     """Calls among them with rows that came after their first seal."""
     dropped: int = 0
     """Sealed calls whose rows were dropped in order."""
+    shed: int = 0
+    """Calls among those verified of which the rows of some tables went in order: the digests kept of them were taken."""
     unsealed: int = 0
     """Calls without a seal: open, or not sealed yet. Past 10,000 they are not counted on."""
     dead_letters: int = 0
@@ -111,7 +113,7 @@ class Report:
 
     def item(self) -> dict[str, Any]:
         """As JSON."""
-        of_calls = ("calls", "rows", "redacted", "extended", "dropped", "unsealed", "dead_letters")
+        of_calls = ("calls", "rows", "redacted", "extended", "dropped", "shed", "unsealed", "dead_letters")
         numbers = (*of_calls, "size", "checkpoints", "signed", "damages")
         return {
             "ok": self.ok,

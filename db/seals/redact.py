@@ -3,6 +3,8 @@
 The work is done by two functions in the database that writers and readers may not call (alembic/versions/0004).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from typing import LiteralString
 from uuid import UUID
@@ -24,7 +26,7 @@ _WOULD_DROP = f"""
 WITH gone AS MATERIALIZED (SELECT call_id FROM calls WHERE call_id < %(bound)s UNION SELECT call_id FROM ends WHERE call_id < %(bound)s)
 SELECT CASE
     WHEN EXISTS (SELECT FROM gone g WHERE NOT EXISTS (SELECT FROM seals s WHERE s.call_id = g.call_id)) THEN {_NO_SEAL}
-    WHEN EXISTS (SELECT FROM seals WHERE call_id < %(bound)s AND position >= coalesce((SELECT max(size) FROM checkpoints), 0))
+    WHEN EXISTS (SELECT FROM seals WHERE call_id < %(bound)s AND part >= 0 AND position >= coalesce((SELECT max(size) FROM checkpoints), 0))
         THEN {_NO_CHECKPOINT}
     ELSE (SELECT count(*) FROM gone) END
 """
@@ -39,7 +41,7 @@ def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = Fal
     rows that arrived since, and writes an event only if there were any. `dry_run` does it and rolls back. Raises NotFound, InvalidRequest
     for an open call, Forbidden, AuditUnavailable.
     """
-    with _Connection(database_url) as connection:
+    with changing(database_url) as connection:
         rows = _redact(connection, call_id, reason, dry_run=dry_run)
         if rows == -1:
             raise NotFound(f"no call {call_id} in the record")
@@ -56,8 +58,8 @@ def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = Fal
 def _redact(connection: psycopg.Connection, call_id: UUID, reason: str, *, dry_run: bool) -> int:
     """Rows and dead letters that had content; where there were none, or dry, all is taken back. Below 0: why not."""
     with connection.transaction() as transaction:
-        letters = _number(connection, "SELECT count(*) FROM dead_letters WHERE call_id = %s", (str(call_id),))
-        rows = _number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
+        letters = number(connection, "SELECT count(*) FROM dead_letters WHERE call_id = %s", (str(call_id),))
+        rows = number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
         rows += letters if rows >= 0 else 0
         if dry_run or rows <= 0:
             raise psycopg.Rollback(transaction)
@@ -73,12 +75,12 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     if day.year < 1970:
         # there are no such calls, and the function would take that day for one after all others
         return 0
-    with _Connection(database_url) as connection:
-        if not _number(connection, f"SELECT {_MAY_DROP}::int", {}):
+    with changing(database_url) as connection:
+        if not number(connection, f"SELECT {_MAY_DROP}::int", {}):
             raise Forbidden(_NOT_OWNER)
-        calls = _number(connection, _WOULD_DROP, {"bound": first_id(datetime.combine(day, time(), UTC))})
+        calls = number(connection, _WOULD_DROP, {"bound": first_id(datetime.combine(day, time(), UTC))})
         if calls > 0 and not dry_run:
-            calls = _number(connection, "SELECT sluice_drop_before(%s, session_user || ': ' || %s)", (day, to_column(reason)))
+            calls = number(connection, "SELECT sluice_drop_before(%s, session_user || ': ' || %s)", (day, to_column(reason)))
     if calls == _NO_SEAL:
         raise InvalidRequest("some of these calls have no seal yet: let an audit writer run, then try again", param="before")
     if calls == _NO_CHECKPOINT:
@@ -86,31 +88,40 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     return calls
 
 
-class _Connection:
-    """Lends a connection; what the driver raises becomes an error of ours."""
-
-    def __init__(self, database_url: str) -> None:
-        self._conninfo = conninfo(database_url)
-
-    def __enter__(self) -> psycopg.Connection:
-        try:
-            self._connection = psycopg.connect(self._conninfo, autocommit=True)
-        except (psycopg.Error, OSError) as error:
-            raise AuditUnavailable("the audit log cannot be changed now") from error
-        return self._connection
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._connection.close()
-        match error:
-            case psycopg.errors.InsufficientPrivilege():
-                raise Forbidden(_NOT_OWNER) from error
-            case psycopg.errors.LockNotAvailable():
-                raise AuditUnavailable("the tables are in use; try again") from error
-            case psycopg.Error() | OSError():
-                raise AuditUnavailable("the audit log cannot be changed now") from error
+def connect(database_url: str) -> psycopg.Connection:
+    """Return a connection to change the record with. Raises AuditUnavailable."""
+    try:
+        return psycopg.connect(conninfo(database_url), autocommit=True)
+    except (psycopg.Error, OSError) as error:
+        raise AuditUnavailable("the audit log cannot be changed now") from error
 
 
-def _number(connection: psycopg.Connection, statement: str, values: tuple[object, ...] | dict[str, object]) -> int:
+@contextmanager
+def says_why() -> Iterator[None]:
+    """What the driver raises becomes an error of ours."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Forbidden(_NOT_OWNER) from error
+    except psycopg.errors.LockNotAvailable as error:
+        raise AuditUnavailable("the tables are in use; try again") from error
+    except (psycopg.Error, OSError) as error:
+        raise AuditUnavailable("the audit log cannot be changed now") from error
+
+
+@contextmanager
+def changing(database_url: str) -> Iterator[psycopg.Connection]:
+    """Lend a connection; what the driver raises becomes an error of ours."""
+    connection = connect(database_url)
+    try:
+        with says_why():
+            yield connection
+    finally:
+        connection.close()
+
+
+def number(connection: psycopg.Connection, statement: str, values: tuple[object, ...] | dict[str, object]) -> int:
+    """Return the number that a statement asks for."""
     row = connection.execute(statement.encode(), values).fetchone()
     assert row is not None
     return int(row[0])

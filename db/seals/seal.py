@@ -94,6 +94,7 @@ ORDER BY call_id
 """.encode()
 _STATEMENTS = {redacted: [_hashes(form, redacted=redacted) for form in FORMS] for redacted in (False, True)}
 _REDACTED: LiteralString = "SELECT DISTINCT call_id FROM redactions WHERE call_id = ANY(%(calls)s) AND call_id BETWEEN %(low)s AND %(high)s"
+_SHED: LiteralString = "SELECT DISTINCT call_id FROM kept_digests WHERE call_id = ANY(%(calls)s)"
 _COUNTS = " UNION ALL ".join(
     f"SELECT {i} AS place, call_id, count(*) FROM {form.table} "
     "WHERE call_id = ANY(%(calls)s) AND call_id BETWEEN %(low)s AND %(high)s GROUP BY call_id"
@@ -262,6 +263,8 @@ class Sealer:
         fresh = {call: os.urandom(_SALT) for call in calls if call not in salts}
         within["salts"] = [salts.get(call) or fresh[call] for call in calls]
         redacted = {row[0] for row in connection.execute(_REDACTED, within)}
+        # of a call that is sealed again; its rows that went are no hole
+        whole = redacted | {row[0] for row in connection.execute(_SHED, within)} if parts else redacted
         statements = _STATEMENTS[bool(redacted)]
         with connection.pipeline():
             # first, because what comes in the same step as an end is there when that is
@@ -270,7 +273,7 @@ class Sealer:
         by_call: dict[UUID, list[bytes]] = {call: [b""] * len(FORMS) for call in calls}
         for place, cursor in enumerate(found):
             _note(by_call, place, cursor)
-        if mark(connection, _holes(sums, by_call, redacted)):
+        if mark(connection, _holes(sums, by_call, whole)):
             _note(by_call, EVENTS, connection.execute(statements[EVENTS], within, binary=True))
         return [
             _New(
@@ -302,12 +305,12 @@ def _note(by_call: dict[UUID, list[bytes]], place: int, cursor: psycopg.Cursor[A
         by_call[call][place] = hashes
 
 
-def _holes(sums: psycopg.Cursor[Any], by_call: dict[UUID, list[bytes]], redacted: set[UUID]) -> list[Found]:
-    """What these calls lack; a redacted one was looked at before, and cannot be now."""
+def _holes(sums: psycopg.Cursor[Any], by_call: dict[UUID, list[bytes]], taken: set[UUID]) -> list[Found]:
+    """What these calls lack; one of which something was taken out was looked at before, and cannot be now."""
     found: list[Found] = []
     for row in sums.fetchall():
         of = by_call[row[0]]
-        if any(of) and row[0] not in redacted:
+        if any(of) and row[0] not in taken:
             found += find_holes(row, [len(hashes) // HASH for hashes in of])
     return found
 

@@ -12,12 +12,29 @@ from uuid import UUID
 
 import psycopg
 
-from db.canonical import BESIDE, FORMS, HASH, IS_BESIDE, MARK, VERSION, Form, Row, call_hash, holds_later, marks, row_hash, tables_in
+from db.canonical import (
+    BESIDE,
+    FORMS,
+    HASH,
+    IS_BESIDE,
+    MARK,
+    VERSION,
+    Digest,
+    Form,
+    Row,
+    digests_hash,
+    digests_of,
+    holds_later,
+    marks,
+    row_hash,
+    tables_in,
+)
 from db.filters import first_id
 from db.holes import SUMS, find_holes, values_of
 from db.seals import checkpoints
 from db.seals.findings import Damage, Finding, Report
 from db.seals.localise import Bad, copy_rows, find_damage, find_exchanged
+from db.seals.shed import find_shed, kept_digests, name_of, with_kept
 from db.seals.verify_tree import Dropped
 
 RANGE_ROWS = 20_000
@@ -62,6 +79,14 @@ class Sealed:
     parts: list[Part] = field(default_factory=list)
     salt: bytes = b""
     hashes: dict[int, list[bytearray]] = field(default_factory=dict)
+    leaves: dict[int, int] = field(default_factory=dict)
+    """Places of tables of which its rows went in order, each with the position of the leaf that says so."""
+    kept: dict[int, Digest] = field(default_factory=dict)
+    """What is kept of those rows."""
+
+    def gone(self, part: "Part") -> list[int]:
+        """Places of tables of which rows went after that seal."""
+        return [place for place, position in self.leaves.items() if part.position < position]
 
     @property
     def expected(self) -> int:
@@ -130,11 +155,16 @@ class _Checker:
         self.bad: list[Bad] = []
         self._strange: set[bytes] = set()
         self._due = _due(connection)
+        self._shed = find_shed(connection)
 
     def check(self, calls: Sequence[Sealed], low: UUID, high: UUID, progress: Callable[[int], None]) -> None:
         """Check the calls from `low` up to and with `high`, of which `calls` are those with seals."""
         by_id = {call.call_id.bytes: call for call in calls}
         redacted = self._redactions(low, high)
+        if self._shed.bounds:
+            kept_of = kept_digests(self._connection, low, high)
+            for sealed in calls:
+                sealed.leaves, sealed.kept = self._shed.leaves(sealed.call_id), kept_of.get(sealed.call_id.bytes, {})
         for place, form in enumerate(FORMS):
             rows = 0
             current, call = b"", None
@@ -165,7 +195,11 @@ class _Checker:
         for sealed in calls:
             self._check_call(sealed, redacted.get(sealed.call_id.bytes, {}))
         self._find_holes(
-            {call.call_id: call for call in calls if call.is_known and not call.is_empty and call.call_id.bytes not in redacted}
+            {
+                call.call_id: call
+                for call in calls
+                if call.is_known and not call.is_empty and not call.leaves and call.call_id.bytes not in redacted
+            }
         )
 
     def _find_holes(self, calls: Mapping[UUID, Sealed]) -> None:
@@ -225,11 +259,17 @@ class _Checker:
             problem = f"its seal is of a version that this one does not know (it knows up to {VERSION}): verify with the newest Sluice"
             report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(max(call.parts, key=lambda part: part.form).position)))
             return
-        hashes = call.hashes[newest.form][: tables_in(newest.form)]
-        fits = call_hash(call.call_id, hashes, newest.form) == newest.digest
-        marks_fit = newest.is_kept and newest.marks == b"".join(map(marks, hashes))
+        report.shed += bool(call.leaves)
+        hashes, gone = call.hashes[newest.form][: tables_in(newest.form)], call.gone(newest)
+        if inserted := [place for place in gone if hashes[place]]:
+            problem = f"rows of {name_of(inserted[0])} of calls of that day went: the leaf at position {call.leaves[inserted[0]]}"
+            report.add(Finding(Damage.INSERTED, problem, call.call_id, name_of(inserted[0])))
+            return
+        digests = with_kept(digests_of(hashes, newest.form), gone, call.kept)
+        fits = digests_hash(call.call_id, digests, newest.form) == newest.digest
+        marks_fit = newest.is_kept and newest.marks == _marks(hashes, newest, gone)
         if fits and marks_fit:
-            if [len(h) // HASH for h in hashes] != newest.counts:
+            if [count for count, _ in digests] != newest.counts:
                 problem = "its seal counts other rows than it hashes"
                 report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position)))
             for part in call.parts[:-1]:
@@ -242,28 +282,47 @@ class _Checker:
             report.add(Finding(Damage.MISSING, "what the seal keeps of the rows is gone", call.call_id, table, row))
         elif fits or sum(newest.counts) * MARK != len(newest.marks):
             report.add(Finding(Damage.ALTERED, "what the seal keeps of the rows was changed", call.call_id, table, row))
+        elif marks_fit and gone:
+            problem = "what was kept of rows that went, or the seal's hash, was changed"
+            report.add(Finding(Damage.ALTERED, problem, call.call_id, "kept_digests"))
         elif marks_fit:
             report.add(Finding(Damage.ALTERED, "the seal's hash was changed", call.call_id, "seals", str(newest.position)))
         else:
             finding, bad = find_damage(
-                self._connection, call.call_id, call.salt, newest.counts, newest.marks, redacted, version=newest.form
+                self._connection, call.call_id, call.salt, newest.counts, newest.marks, redacted, version=newest.form, gone=gone
             )
             report.add(finding)
             if bad is not None and len(self.bad) < 50:
                 self.bad.append(bad)
 
     def _check_older(self, call: Sealed, part: Part) -> None:
-        """The rows that an older seal covers are among those of the newest, unchanged."""
+        """The rows that an older seal covers are among those of the newest, unchanged. Of rows that went only what the seal before that
+        covers is known, so a seal that covers others is left alone."""
+        gone = call.gone(part)
+        last = next((one for one in reversed(call.parts) if call.gone(one)), part)
+        if any(part.counts[place : place + 1] != last.counts[place : place + 1] or part.form != last.form for place in gone):
+            return
         at = 0
         covered: list[bytes] = []
-        for count, hashes in zip(part.counts, call.hashes[part.form], strict=False):
+        for place, (count, hashes) in enumerate(zip(part.counts, call.hashes[part.form], strict=False)):
             known = {part.marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)}
             at += count * MARK
-            each = (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
+            each = () if place in gone else (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
             covered.append(b"".join(h for h in each if h[:MARK] in known))
-        if len(part.counts) != tables_in(part.form) or at != len(part.marks) or call_hash(call.call_id, covered, part.form) != part.digest:
+        whole = len(part.counts) == tables_in(part.form) and at == len(part.marks)
+        digests = with_kept(digests_of(covered, part.form), gone, call.kept)
+        if not whole or digests_hash(call.call_id, digests, part.form) != part.digest:
             problem = f"the rows that part {part.part} of its seal covers are not all there as they were"
             self._report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position)))
+
+
+def _marks(hashes: Sequence[bytes | bytearray], part: Part, gone: Sequence[int]) -> bytes:
+    """The marks of these rows; of rows that went, those that the seal has."""
+    found, at = b"", 0
+    for place, (of_table, count) in enumerate(zip(hashes, part.counts, strict=False)):
+        found += part.marks[at : at + count * MARK] if place in gone else marks(of_table)
+        at += count * MARK
+    return found
 
 
 def _due(connection: psycopg.Connection) -> UUID:

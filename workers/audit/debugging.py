@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from db.write.debug_logs import DebugLogWriter
-from protocol.debug import Batch, Line
+from protocol.debug import KEPT_DAYS, Batch, Line
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from streams import layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
@@ -35,9 +35,9 @@ MOST_PROCESSES = 1_000
 class DebugDrain:
     """Drains the debug streams of all shards."""
 
-    def __init__(self, redis: Connection, database_url: str, *, name: str, shards: int) -> None:
+    def __init__(self, redis: Connection, database_url: str, *, name: str, shards: int, kept_days: int = KEPT_DAYS) -> None:
         self._redis, self._name, self._shards = redis, name, range(shards)
-        self._writer = DebugLogWriter(database_url)
+        self._writer, self._kept_days = DebugLogWriter(database_url), kept_days
         self._seen: dict[tuple[int, str], tuple[int, int]] = {}
         """Of a process and shard: how many lines it sent until now, and how many it lost itself."""
         self._idle, self._looks, self._is_failing = BUSY_FOR, 0, False
@@ -68,7 +68,7 @@ class DebugDrain:
         self._looks += 1
         if self._looks % TRIM_EVERY == 0 and self._writer.is_connected:
             with contextlib.suppress(AuditUnavailable):
-                await self._writer.trim()
+                await self._writer.trim(self._kept_days)
         return BUSY_S if self._idle < BUSY_FOR else IDLE_S
 
     async def _take_all(self) -> int | None:
@@ -97,7 +97,7 @@ class DebugDrain:
             # another may have drained meanwhile: what it took is not lost
             self._seen.clear()
             with contextlib.suppress(AuditUnavailable):
-                await self._writer.trim()
+                await self._writer.trim(self._kept_days)
         return True
 
     async def _read(self, key: str) -> list[Any]:

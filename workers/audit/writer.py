@@ -37,6 +37,7 @@ from workers.audit.debugging import DebugDrain
 from workers.audit.ended import EndedCalls
 from workers.audit.histories import Histories
 from workers.audit.orphaned import OrphanedCalls
+from workers.audit.retention import RetentionLoop
 from workers.audit.rollups import Rollups
 from workers.audit.sealing import SealLoop
 
@@ -152,7 +153,7 @@ class AuditWriter:
         # made once: what they know outlives a failure
         orphaned = OrphanedCalls(self._redis, ended_ttl_s=ended_ttl_s)
         ended = EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
-        shown = ("audit", self.name)
+        shown, kept = ("audit", self.name), self.settings.config.retention
         return {
             "heartbeats": partial(process.send_heartbeats, self._redis, lambda: [shown], alive_file=self.settings.alive_file),
             "forget": partial(process.forget_consumers, self._redis, streams, layout.AUDIT_GROUP),
@@ -163,8 +164,11 @@ class AuditWriter:
             "histories": self._histories.run,
             "missing": self._missing_loop,
             "figures": Rollups(self.settings, self._redis).run,
-            "debug lines": DebugDrain(self._redis, self.settings.database_url, name=self.name, shards=self.shards).run,
-        }
+            "debug lines": DebugDrain(
+                self._redis, self.settings.database_url, name=self.name, shards=self.shards, kept_days=kept.debug_logs
+            ).run,
+            **({"retention": RetentionLoop(self.settings).run} if kept.days else {}),
+        }  # fmt: skip
 
     async def _make_group(self, shard: int) -> None:
         with contextlib.suppress(RedisError):

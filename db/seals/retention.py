@@ -1,0 +1,162 @@
+"""Which rows are old enough to go, by table and day, and their going: the oldest day of one table at a time.
+
+How a table's rows go is one line of `KINDS`. The functions in the database do it (`db.migrations.retaining`); who runs this needs the right
+to call them, and no other. Synchronous, one connection. Must not know: the configuration, who runs it when.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from types import TracebackType
+from typing import Literal, Self
+
+import psycopg
+from psycopg import sql
+
+from db.link import cut
+from db.migrations.retaining import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, SHED, SHEDDABLE
+from db.seals.redact import connect, number, says_why
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
+
+RETENTION_LOCK = 7_310_581_211
+"""Advisory lock of whoever takes old rows away."""
+WHY = "retention"
+EVERYTHING = "everything"
+Way = Literal["shed", "forget", "drop"]
+_DAY, _MONTH = re.compile(r"_(\d{8})$"), re.compile(r"_(\d{6})$")
+_REFUSED = {
+    NO_SEAL: "some calls of that day have no seal yet", NO_CHECKPOINT: "some calls of that day are under no checkpoint yet",
+    CAME_MEANWHILE: "a call of that day was sealed meanwhile",
+}  # fmt: skip
+_NO_RIGHT = (
+    "this database user may not take old rows away: `sluice migrate` with `retention` in its configuration gives audit writers the right"
+)
+_PARTS = """
+SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = to_regclass(%s) ORDER BY c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What may go by itself: how, and the tables by whose partitions its days are known."""
+
+    name: str
+    way: Way
+    tables: tuple[str, ...]
+
+
+KINDS = (
+    *(Kind(name, "shed", (name,)) for name in SHEDDABLE),
+    *(Kind(name, "forget", (name,)) for name in FORGETTABLE),
+    Kind(EVERYTHING, "drop", ("calls", "ends")),
+)
+"""Figures of hours, counts of the door and debug lines are no such kinds: who writes them keeps them small."""
+_CALLS = {
+    "shed": "SELECT sluice_shed(%(kind)s, %(until)s, session_user || ': ' || %(why)s)",
+    "forget": "SELECT sluice_forget(%(kind)s, %(until)s)",
+    "drop": "SELECT sluice_drop_before(%(until)s, session_user || ': ' || %(why)s)",
+}
+_RIGHTS = {"shed": SHED, "forget": FORGET, "drop": DROP}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The rows of a kind of calls that began before a day (UTC), and how large their files are; 0: they lie with those of other days."""
+
+    kind: Kind
+    until: date
+    size_bytes: int
+
+
+class Retention:
+    """Takes what is too old, over one connection. `days`: how long each kind is kept; what is not named is kept for ever."""
+
+    def __init__(self, database_url: str, days: Mapping[str, int]) -> None:
+        self._url, self._days = database_url, days
+        self._connection: psycopg.Connection | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect. Raises AuditUnavailable."""
+        self._connection = connect(self._url)
+
+    def close(self) -> None:
+        """Close the connection, and with it the turn."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def cut(self) -> None:
+        """Let what runs on the connection in another thread fail at once."""
+        if self._connection is not None:
+            cut(self._connection)
+
+    def takes_turn(self) -> bool:
+        """Say whether it is this connection that takes rows away, for as long as it lasts. Raises AuditUnavailable."""
+        with says_why():
+            return bool(number(self._lent, f"SELECT pg_try_advisory_lock({RETENTION_LOCK})::int", {}))
+
+    def due(self, today: date) -> list[Step]:
+        """Return what is too old, of each kind the oldest day first. Raises AuditUnavailable."""
+        found: list[Step] = []
+        with says_why():
+            for kind in KINDS:
+                if (days := self._days.get(kind.name)) is not None:
+                    found += self._steps(kind, today - timedelta(days=days))
+        return found
+
+    def take(self, step: Step) -> int:
+        """Take the rows away; returns how many calls, or rows under no seal, they were. Raises InvalidRequest as long as that may not be,
+        Forbidden with the right that is missing, AuditUnavailable."""
+        with says_why():
+            if not number(self._lent, f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int", {}):
+                raise Forbidden(_NO_RIGHT)
+            taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": WHY})
+        if taken < 0:
+            raise InvalidRequest(f"{_REFUSED[taken]}: let an audit writer run, then try again")
+        return taken
+
+    @property
+    def _lent(self) -> psycopg.Connection:
+        if self._connection is None:
+            raise AuditUnavailable("the connection is closed")
+        return self._connection
+
+    def _steps(self, kind: Kind, limit: date) -> list[Step]:
+        sizes: dict[date, int] = {}
+        for table in kind.tables:
+            for name, size in self._lent.execute(_PARTS.encode(), (table,)):
+                end = _end_of(name)
+                if end is not None and end <= limit:
+                    sizes[end] = sizes.get(end, 0) + size
+            if (first := self._first_day(table)) is not None and first < limit:
+                sizes.setdefault(first + timedelta(days=1), 0)
+        return [Step(kind, until, sizes[until]) for until in sorted(sizes)]
+
+    def _first_day(self, table: str) -> date | None:
+        """The day of the oldest row, which may lie in the default partition: what takes that day's rows away looks there too."""
+        column = FORGETTABLE.get(table, "call_id")
+        query = sql.SQL("SELECT {0} FROM {1} ORDER BY {0} LIMIT 1").format(sql.Identifier(column), sql.Identifier(table))
+        row = self._lent.execute(query).fetchone()
+        if row is None:
+            return None
+        at = row[0] if isinstance(row[0], datetime) else datetime.fromtimestamp((row[0].int >> 80) / 1000, UTC)
+        return at.astimezone(UTC).date()
+
+
+def _end_of(partition: str) -> date | None:
+    """The day after the last one of a partition, by its name."""
+    if (found := _DAY.search(partition)) is not None:
+        return datetime.strptime(found[1], "%Y%m%d").replace(tzinfo=UTC).date() + timedelta(days=1)
+    if (found := _MONTH.search(partition)) is not None:
+        first = datetime.strptime(found[1], "%Y%m").replace(tzinfo=UTC).date()
+        return (first + timedelta(days=32)).replace(day=1)
+    return None

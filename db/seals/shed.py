@@ -1,0 +1,64 @@
+"""What is known of tables of which old rows went in order: up to where, by which leaf of the tree, and the digests kept of those rows.
+
+A digest counts only for calls under such a leaf: who deletes rows and writes digests of them has no leaf, or one that everybody sees.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import LiteralString
+from uuid import UUID
+
+import psycopg
+
+from db.canonical import FORMS, Digest
+
+PART = -2
+"""`seals.part` of such a leaf. Its call id is the bound, with the table's place from 1 on in the last two bytes."""
+_LEAVES: LiteralString = "SELECT call_id, position FROM seals WHERE part = -2 ORDER BY call_id"
+_KEPT: LiteralString = "SELECT call_id, place, rows, sha256 FROM kept_digests WHERE call_id >= %s AND call_id <= %s"
+
+
+@dataclass(slots=True)
+class Shed:
+    """The leaves by the place of the table: bounds that rise, each with its position in the tree."""
+
+    bounds: dict[int, list[UUID]] = field(default_factory=dict)
+    positions: dict[int, list[int]] = field(default_factory=dict)
+
+    def leaves(self, call_id: UUID) -> dict[int, int]:
+        """Return the places of the tables of which this call's rows went, each with the position of the leaf that says so first."""
+        found = {}
+        for place, bounds in self.bounds.items():
+            at = bisect_right(bounds, call_id)
+            if at < len(bounds):
+                found[place] = self.positions[place][at]
+        return found
+
+
+def find_shed(connection: psycopg.Connection) -> Shed:
+    """Return all leaves."""
+    shed = Shed()
+    for call_id, position in connection.execute(_LEAVES):
+        place = (call_id.int & 0xFFFF) - 1
+        shed.bounds.setdefault(place, []).append(call_id)
+        shed.positions.setdefault(place, []).append(position)
+    return shed
+
+
+def kept_digests(connection: psycopg.Connection, low: UUID, high: UUID) -> dict[bytes, dict[int, Digest]]:
+    """Return the digests kept of calls from `low` up to and with `high`, by call and place."""
+    found: dict[bytes, dict[int, Digest]] = {}
+    for call, place, rows, digest in connection.execute(_KEPT, (low, high), binary=True):
+        found.setdefault(call.bytes, {})[place] = rows, digest
+    return found
+
+
+def with_kept(digests: Collection[Digest], places: Collection[int], kept: Mapping[int, Digest]) -> list[Digest]:
+    """Return digests with those kept in the places of tables whose rows went; where none is kept there were none."""
+    return [kept.get(place, digest) if place in places else digest for place, digest in enumerate(digests)]
+
+
+def name_of(place: int) -> str:
+    """Return the table's name."""
+    return FORMS[place].table if 0 <= place < len(FORMS) else f"table {place}"

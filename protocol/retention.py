@@ -1,0 +1,35 @@
+"""How long rows of the record are kept, as the configuration says. Pure."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from protocol.debug import KEPT_DAYS
+
+Days = Annotated[int, Field(ge=1, le=36_500)]
+
+
+class Retention(BaseModel):
+    """How many days rows are kept, by table; what is not named is kept for ever (docs/audit.md). Seals always stay."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    chunks: Days | None = None
+    """What upstream sent, chunk by chunk."""
+    releases: Days | None = None
+    """What was handed to the client."""
+    request_bodies: Days | None = None
+    """What the client sent."""
+    histories: Days | None = None
+    """What requests repeat of each other: from then on a session is shown without it."""
+    reads: Days | None = None
+    """Who read what: whole months."""
+    debug_logs: Annotated[int, Field(ge=1, le=KEPT_DAYS)] = KEPT_DAYS
+    """Debug lines."""
+    everything: Days | None = None
+    """All rows of a call."""
+
+    @property
+    def days(self) -> dict[str, int]:
+        """What is taken away by day, and after how many days."""
+        names = ("chunks", "releases", "request_bodies", "histories", "reads", "everything")
+        return {name: days for name in names if (days := getattr(self, name)) is not None}

@@ -1,0 +1,70 @@
+"""`sluice audit retention`: takes away what is older than `retention` of the configuration says, or only says what that would be.
+
+An audit writer does the same once a day, a table and day a minute.
+"""
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from db.seals.retention import Retention, Step
+from protocol.errors import InvalidRequest
+from sluice.audit_options import AsJson
+from sluice.audit_run import print_json, run_here
+from sluice.settings import database_url, load_config, load_settings
+from sluice.tables import Column, note, show
+
+
+def retention(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal nothing is done without it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take away rows that are older than `retention` of the configuration says, table by table and day by day.
+
+    What a seal covers leaves its digest, and the record still verifies. Audit writers do the same once a day.
+    """
+    items = run_here(lambda: _work(dry_run, yes), as_json)
+    if as_json:
+        print_json({"dry_run": dry_run, "items": items})
+        return
+    columns = (
+        Column(heading="table", value="table"), Column(heading="calls before", value="until"), Column(heading="MB", value="mb"),
+        Column(heading="taken", value="taken"),
+    )  # fmt: skip
+    shown = [item | {"mb": f"{item['size_bytes'] / 1e6:,.1f}", "taken": "" if item["taken"] is None else item["taken"]} for item in items]
+    show(shown, columns, ("table", "until", "size_bytes", "taken"), empty="nothing is old enough")
+    if dry_run and items:
+        note("nothing was done")
+
+
+def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
+    days = load_config(load_settings().config).retention.days
+    if not days:
+        raise InvalidRequest("the configuration has no `retention`: everything is kept for ever")
+    with Retention(database_url(), days) as work:
+        steps = work.due(datetime.now(UTC).date())
+        if dry_run or not steps:
+            return [_item(step, None) for step in steps]
+        if not yes:
+            _ask(steps)
+        if not work.takes_turn():
+            raise InvalidRequest("an audit writer is at it now: let it, or try again later")
+        return [_item(step, work.take(step)) for step in steps]
+
+
+def _ask(steps: list[Step]) -> None:
+    names = ", ".join(dict.fromkeys(step.kind.name for step in steps))
+    what = f"take away the rows of {len(steps):,} days and tables ({names}), for good"
+    if not sys.stdin.isatty():
+        raise InvalidRequest(f"this would {what}: add --yes to do it, or --dry-run to only look")
+    note(f"This will {what}.")
+    if not typer.confirm("Go on?", err=True):
+        typer.echo("nothing was done", err=True)
+        raise typer.Exit(1)
+
+
+def _item(step: Step, taken: int | None) -> dict[str, Any]:
+    return {"table": step.kind.name, "until": str(step.until), "size_bytes": step.size_bytes, "taken": taken}

@@ -1,0 +1,261 @@
+"""Old rows of single tables go, what is left verifies, and whoever takes rows away in another way is found."""
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from db.migrations.migrate import upgrade
+from db.read.queries import AuditReader
+from db.seals.evidence import make
+from db.seals.findings import Report
+from db.seals.proof import check
+from db.seals.redact import drop_before, redact
+from db.seals.retention import Retention
+from db.seals.seal import Sealer
+from db.seals.verify import verify
+from pages import links
+from protocol.config import Config
+from protocol.errors import Forbidden, InvalidRequest
+from protocol.records import EventRecord
+from protocol.runtime import Runtime
+from tests.support.checks.record import NOW, call_id, fresh_database, rows, whole_call
+from tests.support.checks.sealed import Log, copy_of, fill, insert, run, seal_as_before
+from tests.support.servers.asked import pages_of
+from tests.support.waiting import wait_until
+from workers.audit.retention import RetentionLoop
+
+OLD_DAYS = 9
+TODAY = datetime.fromtimestamp(NOW / 1000, UTC).date()
+SHED = ("chunks", "releases", "request_bodies")
+
+
+@pytest.fixture(scope="module")
+def sealed(database_url: str) -> Iterator[Log]:
+    """Calls of nine days ago in a partition of their day and of today, all under a checkpoint; one was sealed by a process of before, one
+    again for a late row, one is redacted."""
+    with fresh_database(database_url) as url:
+        rows(url, "SELECT sluice_ensure_partitions(%s::date, 2)", TODAY - timedelta(days=OLD_DAYS))
+        log = fill(url, random.Random(1), calls=4, checkpoints=1, days_ago=OLD_DAYS)
+        asyncio.run(insert(url, EventRecord(call_id=str(log.calls[1]), kind="takeover", number=9, at=NOW, detail="w")))
+        before = call_id(NOW - OLD_DAYS * 86_400_000 + 50)
+        asyncio.run(insert(url, *whole_call(before), bodies={before: b"{}"}))
+        seal_as_before(url, UUID(before), 3)
+        with Sealer(url) as sealer:
+            assert sealer.seal([log.calls[1]]) == 1
+            assert redact(url, log.calls[2], "asked for") > 0
+            new = call_id()
+            asyncio.run(insert(url, *whole_call(new), bodies={new: b"{}"}))
+            sealer.seal([UUID(new)])
+            sealer.checkpoint()
+        log.calls += [UUID(before), UUID(new)]
+        assert verify(url).ok
+        yield log
+
+
+@pytest.fixture
+def log(sealed: Log) -> Iterator[Log]:
+    """A copy of it for each test."""
+    with copy_of(sealed.url) as url:
+        yield Log(url, sealed.calls, sealed.checkpoints)
+
+
+def take(url: str, **days: int) -> list[tuple[str, date, int]]:
+    """Take away what is older than so many days."""
+    with Retention(url, days) as retention:
+        return [(step.kind.name, step.until, retention.take(step)) for step in retention.due(TODAY)]
+
+
+def counts(url: str) -> list[int]:
+    """Rows of the tables that go by themselves."""
+    return [rows(url, f"SELECT count(*)::int FROM {table}")[0][0] for table in SHED]
+
+
+def test_old_rows_go_and_the_record_verifies_and_says_so(log: Log) -> None:
+    before = counts(log.url)
+    taken = take(log.url, chunks=3, releases=3, request_bodies=20)
+    # of a day in a partition of its own, and the empty one of the day after it
+    assert {(name, calls) for name, _, calls in taken} >= {("chunks", 5), ("releases", 5)}
+    after = counts(log.url)
+    assert after == [3, 1, before[2]]
+    report = verify(log.url)
+    assert (report.ok, report.shed, report.calls, report.incomplete_calls) == (True, 5, 6, set()), report.findings
+    [(note, counted)] = rows(log.url, "SELECT note, counts FROM seals WHERE part = -2 AND note LIKE 'chunks%%'")
+    assert counted == [5] and note.startswith(f"chunks until {TODAY - timedelta(days=OLD_DAYS - 1)}: ") and note.endswith(": retention")
+    assert take(log.url, chunks=3, releases=3) == []
+    told = run(log.url, "verify", "--json")
+    assert (told.exit_code, json.loads(told.stdout)["shed"]) == (0, 5)
+    with Sealer(log.url) as sealer:
+        text = sealer.checkpoint()
+    assert text is not None
+    assert verify(log.url).ok
+    for call in (log.calls[0], log.calls[1]):
+        check(make(log.url, call, 2).dump(), against=[text])
+
+    async def shed(call: UUID) -> list[str]:
+        async with pages_of(log.url, {}) as pages:
+            shown = await pages.page(links.call(call))
+            assert ("Its chunks went on" in shown.html) == (call == log.calls[0])
+            found = await pages.page(f"{links.INTEGRITY}")
+            assert "chunks until" in found.html
+        reader = AuditReader.open(log.url)
+        found_call = await reader.call(call)
+        await reader.close()
+        assert found_call is not None
+        return [item["table"] for item in found_call["shed"]]
+
+    assert asyncio.run(shed(log.calls[0])) == ["chunks", "releases"]
+    assert asyncio.run(shed(log.calls[-1])) == []
+
+
+def test_what_comes_after_rows_went_is_sealed_and_no_hole(log: Log) -> None:
+    take(log.url, chunks=3, releases=3, request_bodies=3)
+    asyncio.run(insert(log.url, EventRecord(call_id=str(log.calls[0]), kind="takeover", number=8, at=NOW, detail="w")))
+    with Sealer(log.url) as sealer:
+        assert sealer.seal([log.calls[0]]) == 1
+        assert redact(log.url, log.calls[3], "asked for") > 0
+        sealer.checkpoint()
+    report = verify(log.url)
+    assert (report.ok, report.shed, report.incomplete_calls) == (True, 5, set()), report.findings
+    newest = str(rows(log.url, "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1")[0][0])
+    check(make(log.url, log.calls[0], 2).dump(), against=[newest])
+    assert drop_before(log.url, TODAY - timedelta(days=3), "old") == 5
+    report = verify(log.url)
+    assert (report.ok, report.dropped, report.shed) == (True, 5, 0), report.findings
+    assert rows(log.url, "SELECT count(*)::int FROM kept_digests") == [(0,)]
+
+
+def _kept_changed(log: Log) -> None:
+    rows(log.url, "UPDATE kept_digests SET sha256 = sha256('x') WHERE call_id = %s", log.calls[0])
+
+
+def _kept_gone(log: Log) -> None:
+    rows(log.url, "DELETE FROM kept_digests WHERE call_id = %s", log.calls[0])
+
+
+def _row_put_there(log: Log) -> None:
+    rows(
+        log.url,
+        "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1, now(), 'x', 'allow', 0)",
+        log.calls[0],
+    )
+
+
+def _verdict_changed(log: Log) -> None:
+    rows(log.url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s", log.calls[0])
+
+
+def _new_chunks_gone(log: Log) -> None:
+    rows(
+        log.url,
+        "WITH gone AS (DELETE FROM chunks WHERE call_id = %s RETURNING 1) INSERT INTO kept_digests SELECT %s, 2, 3, sha256('x')",
+        log.calls[-1], log.calls[-1],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("damage", "finding"),
+    [
+        (_kept_changed, "altered: call {0}, kept_digests"), (_kept_gone, "altered: call {0}, kept_digests"),
+        (_row_put_there, "inserted: call {0}, chunks"), (_verdict_changed, "altered: call {0}, tool_calls"),
+        (_new_chunks_gone, "missing: call {5}, chunks"),
+    ],
+)  # fmt: skip
+def test_what_somebody_does_beside_it_is_found(log: Log, damage: Callable[[Log], None], finding: str) -> None:
+    take(log.url, chunks=3)
+    assert verify(log.url).ok
+    damage(log)
+    report: Report = verify(log.url)
+    assert report.damages >= 1
+    assert str(report.findings[0]).startswith(finding.format(*log.calls)), report.findings
+
+
+def test_nothing_goes_without_seal_and_checkpoint(log: Log) -> None:
+    late = call_id(NOW - OLD_DAYS * 86_400_000 + 90)
+    asyncio.run(insert(log.url, *whole_call(late), bodies={late: b"{}"}))
+    for sentence in ("have no seal yet", "under no checkpoint yet"):
+        with pytest.raises(InvalidRequest, match=sentence):
+            take(log.url, chunks=3)
+        assert rows(log.url, "SELECT count(*)::int FROM kept_digests") == [(0,)]
+        with Sealer(log.url) as sealer:
+            sealer.seal([UUID(late)])
+    with Sealer(log.url) as sealer:
+        sealer.checkpoint()
+    assert take(log.url, chunks=3)[0][2] == 6
+    assert verify(log.url).ok
+    for statement in ("SELECT sluice_shed('tool_calls', '2020-01-01', 'x')", "SELECT sluice_shed('chunks', current_date + 2, 'x')",
+                      "SELECT sluice_forget('calls', '2020-01-01')"):  # fmt: skip
+        with pytest.raises(Exception, match="no such table, or a day"):
+            rows(log.url, statement)
+
+
+def test_tables_under_no_seal_and_whole_days_go_too(log: Log) -> None:
+    rows(log.url, "INSERT INTO histories SELECT call_id, '', 0, '', '', '', false FROM calls")
+    rows(
+        log.url,
+        "INSERT INTO reads (at, key, key_id, session, path, filters, call_ids, rows) "
+        "SELECT at, 'k', '', '', '/', '', '{}', 0 FROM unnest(ARRAY[now() - interval '100 days', now()]) at",
+    )
+    taken = {name: calls for name, _, calls in take(log.url, histories=3, reads=60, everything=5) if calls}
+    assert taken == {"histories": 5, "reads": 1, "everything": 5}
+    assert [rows(log.url, f"SELECT count(*)::int FROM {table}")[0][0] for table in ("histories", "reads", "calls")] == [1, 1, 1]
+    assert verify(log.url).ok
+
+
+def test_the_right_to_take_rows_away_is_given_with_the_configuration(log: Log) -> None:
+    as_writer = log.url + ("&" if "?" in log.url else "?") + "options=-c%20role%3Dsluice_writer"
+    with pytest.raises(Forbidden, match="may not take old rows away"):
+        take(as_writer, chunks=3)
+    upgrade(log.url, retains=True)
+    assert take(as_writer, chunks=3)[0][2] == 5
+    upgrade(log.url, retains=False)
+    with pytest.raises(Forbidden):
+        take(as_writer, releases=3)
+
+
+def test_the_command_says_what_it_would_take_and_takes_it(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "sluice.yaml"
+    monkeypatch.setenv("SLUICE_CONFIG", str(config))
+    config.write_text("demo: true\n")
+    assert "kept for ever" in run(log.url, "retention", "--dry-run").stderr
+    config.write_text("retention: {chunks: 3, everything: 400}\n")
+    told = json.loads(run(log.url, "retention", "--dry-run", "--json").stdout)
+    assert {item["table"] for item in told["items"]} == {"chunks"} and told["dry_run"]
+    assert "chunks" in run(log.url, "retention", "--dry-run").stdout
+    assert run(log.url, "retention").exit_code == 2
+    assert counts(log.url)[0] > 3
+    assert run(log.url, "retention", "--yes").exit_code == 0
+    assert counts(log.url)[0] == 3
+
+
+async def test_one_audit_writer_does_it_by_itself(log: Log) -> None:
+    config = Config.model_validate({"retention": {"chunks": 3, "request_bodies": 3}})
+    settings = Runtime(config=config, redis_url="", database_url=log.url, name="w")
+    with Retention(log.url, {}) as other:
+        assert other.takes_turn()
+        loops = [asyncio.create_task(_loop(settings)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert counts(log.url)[0] > 3
+        for loop in loops:
+            loop.cancel()
+        await asyncio.wait(loops)
+    loops = [asyncio.create_task(_loop(settings)) for _ in range(2)]
+
+    def gone() -> bool:
+        return counts(log.url)[0] == 3 and counts(log.url)[2] == 1
+
+    await wait_until(gone)
+    for loop in loops:
+        loop.cancel()
+    await asyncio.wait(loops)
+    assert verify(log.url).ok
+
+
+async def _loop(settings: Runtime) -> Any:
+    await RetentionLoop(settings, first_s=0.0, step_s=0.0).run()

@@ -1,0 +1,78 @@
+"""Takes old rows out of the record once a day, beside the audit writer's main loop, as `retention` of the configuration says.
+
+One writer at a time does, the oldest day of one table a minute: each takes the table for itself for a moment, and rows of a large day are
+hashed before. What may not go yet, because a call has no seal or is under no checkpoint, waits for the next day.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from db.seals.retention import Retention, Step
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
+from protocol.runtime import Runtime
+
+log = logging.getLogger(__name__)
+FIRST_S, EVERY_S, STEP_S = 300.0, 86_400.0, 60.0
+T = TypeVar("T")
+
+
+class RetentionLoop:
+    """The retention of one audit writer."""
+
+    def __init__(self, settings: Runtime, *, first_s: float = FIRST_S, step_s: float = STEP_S) -> None:
+        self._url, self._days = settings.database_url, settings.config.retention.days
+        self._first_s, self._step_s = first_s, step_s
+
+    async def run(self) -> None:
+        """Take old rows away until cancelled."""
+        await asyncio.sleep(self._first_s)
+        while True:
+            try:
+                await self._round()
+            except Forbidden as error:
+                log.error("old rows stay", extra={"action": "retention", "error": error.message})
+            except AuditUnavailable as error:
+                log.warning(
+                    "old rows cannot be taken away now", extra={"action": "retention", "error": str(error.__cause__ or error)[:120]}
+                )
+            await asyncio.sleep(EVERY_S)
+
+    async def _round(self) -> None:
+        """Take away what is due, if it is this writer's turn. Raises Forbidden, AuditUnavailable."""
+        retention = Retention(self._url, self._days)
+        await _in_thread(retention, retention.open)
+        try:
+            if not await _in_thread(retention, retention.takes_turn):
+                return
+            refused = set[str]()
+            while step := next((s for s in await _in_thread(retention, self._due, retention) if s.kind.name not in refused), None):
+                extra = {"action": "retention", "table": step.kind.name, "until": str(step.until)}
+                try:
+                    taken = await _in_thread(retention, retention.take, step)
+                    log.info("old rows are gone", extra=extra | {"count": taken})
+                except InvalidRequest as error:
+                    refused.add(step.kind.name)
+                    log.warning("old rows stay", extra=extra | {"error": error.message})
+                await asyncio.sleep(self._step_s)
+        finally:
+            retention.close()
+
+    def _due(self, retention: Retention) -> list[Step]:
+        return retention.due(datetime.now(UTC).date())
+
+
+async def _in_thread(retention: Retention, work: Callable[..., T], *args: object) -> T:
+    """Work in a thread; where this is cancelled the connection is cut, so that the thread ends."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            retention.cut()
+            await asyncio.wait({task}, timeout=0.1)
+        if not task.cancelled():
+            task.exception()
+        raise
