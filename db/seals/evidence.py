@@ -81,7 +81,7 @@ def _make(connection: psycopg.Connection, call_id: UUID, block: int, size: int |
 
 def no_evidence(why: str) -> InvalidRequest:
     """Return the error that says why there is none."""
-    return InvalidRequest(why, code=CODE)
+    return InvalidRequest(why, code="no_evidence")
 
 
 def _sealed(connection: psycopg.Connection, call_id: UUID) -> tuple[_SealOf, bytes]:
