@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from db.canonical import FORMS, REDACTED, VERSION, Form
-from db.migrations.sealed import SEAL_LOCK
 
 KEEP: Final = "sluice_keep_digests(text, uuid, uuid)"
 SHED: Final = "sluice_shed(text, date, text)"
@@ -24,7 +23,8 @@ NO_SEAL, NO_CHECKPOINT, CAME_MEANWHILE = -1, -2, -3
 """Results of `sluice_shed` that say why nothing was done."""
 GONE, PART_SHED = -1, -2
 """`seals.part` of a leaf that says that the rows of all tables were dropped, or those of one."""
-PARTITIONS_LOCK = 7_310_581_202
+SEAL_LOCK, PARTITIONS_LOCK = 7_310_581_203, 7_310_581_202
+"""As in `db.migrations.sealed`, which audit writers do not load: it brings the migration library."""
 TABLE = """CREATE TABLE kept_digests (
     call_id uuid NOT NULL, place integer NOT NULL, rows bigint NOT NULL, sha256 bytea NOT NULL, PRIMARY KEY (call_id, place))"""
 INDEX = "CREATE INDEX IF NOT EXISTS seals_gone_idx ON seals (call_id) WHERE part < 0"
