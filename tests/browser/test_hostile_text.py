@@ -46,9 +46,12 @@ def test_a_call_full_of_payloads_is_a_call_full_of_text(new_tab: NewTab, pair: C
         found = tab.kinds()
         return dict.fromkeys(found, 1) if name == "diff" else found
 
+    def is_sealed(which: str) -> bool:
+        return "✓ sealed" in tab.open(f"/debug/calls/{pair[which]}").text
+
+    wait_for(lambda: is_sealed("hostile") and is_sealed("harmless"), what="seals of both", timeout_s=15)
     for name in _PAGES:
-        # again where not the same, because one may be sealed before the other
-        wait_for(lambda name=name: kinds(name, "hostile") == kinds(name, "harmless"), what=f"as many elements on {name}", timeout_s=15)  # type: ignore[misc]
+        assert kinds(name, "hostile") == kinds(name, "harmless"), name
 
 
 def test_lists_show_payloads_as_text(new_tab: NewTab, pair: Calls) -> None:
