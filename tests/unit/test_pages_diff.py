@@ -1,5 +1,6 @@
 """The comparison of two texts: both can be read back out of it, whatever they are, in bounded time."""
 
+import gc
 import time
 
 import pytest
@@ -73,9 +74,10 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts_take_bounded_time(name: str) -> None:
     old, new = HOSTILE[name]
+    gc.collect()  # what other tests left is not of these texts
     began = time.process_time()
     found = diff(old, new)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 2  # 0.15 s on an idle machine
     assert (found.side("-"), found.side("+")) == (old, new)
 
 
