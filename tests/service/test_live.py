@@ -78,7 +78,7 @@ def test_a_held_tool_call_is_seen_and_then_its_verdict(product: Product) -> None
     texts: dict[int, str] = {}
     kept = ended = got = ""
     with contextlib.closing(log_in(product, KEY)) as reader:
-        call = Call(product, "slowly delete everything with rm -rf")
+        call = Call(product, "slowly with gap 500 ms delete everything with rm -rf")
         page = reader.get(f"/debug/calls/{call.id}/live")
         assert page.status_code == 200 and f'data-live="/debug/calls/{call.id}/events"' in page.text and "<noscript>" in page.text
         with following(reader, call.id) as answer:
@@ -116,6 +116,25 @@ def test_a_login_has_five_live_views_and_nothing_is_left_of_them(product: Produc
         with following(reader, call.id) as again:
             assert again.status_code == 200
     call.stop()
+
+
+def test_a_redis_that_says_nothing_is_told_and_nothing_is_missed_by_it(product: Product, redis_url: str) -> None:
+    texts, lost, last, out = "", dict[str, Any](), "", 0
+    with contextlib.closing(log_in(product, KEY)) as reader, redis.Redis.from_url(redis_url) as client:
+        call = Call(product, "slowly with gap 50 ms, long 150")
+        with following(reader, call.id) as answer:
+            for name, _, data in events(answer):
+                texts += "".join(one.get("add", "") for one in data.get("blocks", ()))
+                if name == "frame" and "word20" in texts and not lost:
+                    client.execute_command("CLIENT", "PAUSE", 3500)
+                    lost = {"since": 0}
+                elif name == "lost" and not lost["since"]:
+                    lost = data
+                    assert reader.get("/debug/calls").status_code == 200, "the record is there all the same"
+                last = name
+                out = next((one["out"] for one in data.get("blocks", ())), out)
+        assert last == "end" and lost["since"] and texts.split()[:150] == [f"word{n}" for n in range(1, 151)] and out == len(texts)
+        call.stop()
 
 
 def test_what_nobody_takes_is_a_gap() -> None:
