@@ -181,14 +181,39 @@ class Following:
         while self._waiting:
             number = min(self._waiting)
             entry, record = self._waiting[number]
-            if record.seq >= self.expected and self.end is None:
+            if number > max(self.number, 1) or (record.seq >= self.expected and self.end is None):
+                # 0 is for what is sent upstream, which is no release
                 return
             del self._waiting[number]
-            self.number = record.number_next
+            self.number = max(self.number, record.number_next)
             if self._facts.strict and entry != NO_ENTRY:
                 self._approved.append((entry, record))
             else:
                 self._release(record)
+
+    @property
+    def has_gap(self) -> bool:
+        """Is there a release before which one is missing?"""
+        return bool(self._waiting) and min(self._waiting) > max(self.number, 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Is the end there, and all that was released before it?"""
+        end = self.end
+        return end is not None and not self._approved and (end.releases is None or self.releases >= end.releases)
+
+    @property
+    def needs_record(self) -> bool:
+        """Is something to be expected that an audit writer may have taken out of the stream before it was seen there?"""
+        if self.has_gap or (self.is_closed and not self.is_complete):
+            return True
+        return any(block.is_call and not block.is_out and block.verdict not in _REFUSED for block in self._blocks.values())
+
+    def skip_gap(self) -> None:
+        """What is missing is on record neither: it was no release. Go on with what is there."""
+        if self.has_gap:
+            self.number = min(self._waiting)
+            self._let_go()
 
     # --- what the client got, found again ---
 

@@ -30,7 +30,6 @@ SCAN_ENTRIES = 20_000
 RETRY_S = 0.2
 SILENT_S = 2.0
 """So long a Redis may say nothing before viewers are told."""
-GATHER_S = 0.03
 CLOCKS_MS = 60_000
 """How far the clocks of a gateway and of Redis may be apart."""
 OPEN_S = 3.0
@@ -279,9 +278,6 @@ class _Tail:
                 for viewer in self._viewers():
                     if viewer.mark in blob:
                         viewer.put_records(entry_id(name), blob)
-        if answer:
-            # under load each entry would be an answer of its own; what was said is heard by another way, and is not later for it
-            await asyncio.sleep(GATHER_S)
 
     def _viewers(self) -> Sequence[Viewer]:
         return [viewer for viewer in self._live.viewers if viewer.shard == self._shard]

@@ -21,7 +21,7 @@ SELECT t.block, t.index, t.at, t.tool_call_id, t.name, t.executor, t.form, t.ver
 FROM tool_calls t LEFT JOIN tool_releases r ON r.call_id = :call AND r.block = t.block WHERE t.call_id = :call ORDER BY t.block
 """
 _BLOCKS: LiteralString = "SELECT block, at, kind, verdict, reason, policy FROM blocks WHERE call_id = :call ORDER BY block"
-_END: LiteralString = "SELECT at, state, reason, status FROM ends WHERE call_id = :call"
+_END: LiteralString = "SELECT at, state, reason, status, releases FROM ends WHERE call_id = :call"
 _CHUNKS: LiteralString = """
 SELECT seq, at, raw FROM chunks WHERE call_id = :call AND seq >= :seq ORDER BY seq LIMIT :most
 """
@@ -57,7 +57,7 @@ async def read_since(engine: AsyncEngine, call_id: UUID, number: int) -> list[Re
             )
         end = (await connection.execute(text(_END), given)).one_or_none()
     if end is not None:
-        found.append(EndRecord(call_id=name, at=_ms(end.at), state=end.state, reason=end.reason, status=end.status))
+        found.append(EndRecord(call_id=name, at=_ms(end.at), state=end.state, reason=end.reason, status=end.status, releases=end.releases))
     return found
 
 

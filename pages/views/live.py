@@ -30,6 +30,8 @@ IDLE_S = 1.0
 """So often there are figures where nothing happens: a browser tells silence from a stream that broke."""
 LOOK_S = 2.0
 """So often a call's stream is read, should something published not have been heard."""
+AGAIN_S = 0.5
+"""So often the record is asked for what is expected and was not seen in the stream."""
 MOST_S = 30 * 60.0
 END_S = 3.0
 """How long the record of a call's end may take to come behind it."""
@@ -93,7 +95,8 @@ class _Follower:
         self._asked, self._id, self._name = asked, call_id, str(call_id)
         self._settings, self._engine = asked.services.settings, asked.services.reader.engine
         self._live = live(self._settings.redis_url)
-        self._looked = self._closed_at = 0.0
+        self._looked = self._closed_at = self._asked_at = 0.0
+        self._had_gap = False
 
     async def pieces(self, after: tuple[int, int]) -> AsyncIterator[bytes]:
         """Yield events until the call ends, the time is over, or more came than was taken."""
@@ -140,7 +143,7 @@ class _Follower:
                 return
             await asyncio.sleep(max(0.0, sent_at + FRAME_S - time.monotonic()))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FRAME_S if following.waits_for_commits or following.is_closed else IDLE_S):
+                async with asyncio.timeout(FRAME_S if following.waits_for_commits or following.needs_record else IDLE_S):
                     await viewer.news.wait()
 
     async def _take(self, viewer: Viewer, following: Following, *, has_stream: bool) -> None:
@@ -151,6 +154,8 @@ class _Follower:
                 viewer.missed = False
                 past = await self._recorded(viewer)
                 await self._read(following)
+            elif following.needs_record and time.monotonic() - self._asked_at > AGAIN_S:
+                past = await self._again(following)
             elif has_stream and time.monotonic() - self._looked > LOOK_S:
                 await self._read(following)
         except _FAULTS:
@@ -171,6 +176,16 @@ class _Follower:
                 following.committed(await self._live.committed(viewer.shard))
         except _FAULTS:
             viewer.missed = True
+
+    async def _again(self, following: Following) -> list[Recorded]:
+        """What an audit writer may have taken out of the stream before it was read there; a gap that stays was none."""
+        self._asked_at = time.monotonic()
+        if self._had_gap and following.has_gap:
+            following.skip_gap()
+        self._had_gap = following.has_gap
+        with contextlib.suppress(AuditUnavailable):
+            return [(NO_ENTRY, await read_since(self._engine, self._id, following.number))]
+        return []
 
     @staticmethod
     def _is_next(following: Following, blob: bytes) -> bool:
@@ -213,13 +228,14 @@ class _Follower:
 
     def _is_over(self, following: Following, now: float, until: float, *, has_stream: bool) -> dict[str, Any] | None:
         story = links.call(self._id)
-        if following.end is not None and not following.waits_for_commits:
-            end = following.end
-            return _ended(f"The call has {end.state.lower()}: {end.reason}. Its story has all of it.", story)
-        if following.is_closed or not has_stream:
+        is_late = False
+        if following.is_closed or following.end is not None or not has_stream:
             self._closed_at = self._closed_at or now
-            if now - self._closed_at > END_S:
-                return _ended("The call has ended. Its story has all of it.", story)
+            is_late = now - self._closed_at > END_S
+        if (end := following.end) is not None and (following.is_complete or is_late):
+            return _ended(f"The call has {end.state.lower()}: {end.reason}. Its story has all of it.", story)
+        if is_late:
+            return _ended("The call has ended. Its story has all of it.", story)
         if now > until:
             return _ended("Stopped after 30 minutes: load the page again to go on.", story)
         return None

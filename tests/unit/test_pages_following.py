@@ -197,6 +197,39 @@ def test_the_end_is_known() -> None:
     assert one.is_closed and one.end is not None and one.end.reason == "complete"
 
 
+def test_a_release_that_was_not_seen_is_waited_for_until_nobody_has_it() -> None:
+    one, screen = following(), Screen()
+    raw = text("a", "b", "c")
+    for entry in entries(raw):
+        one.entry(entry)
+    first, second, third = (release(n + 1, n + 1, raw[n]) for n in range(3))
+    one.record(first)
+    one.record(third)
+    states = [(one.has_gap, one.needs_record)]
+    assert screen.take(one.frame(NOW)).halves(0) == ("", "abc")
+    one.record(second)
+    states.append((one.has_gap, one.needs_record))
+    assert screen.take(one.frame(NOW)).halves(0) == ("ab", "c")
+    one.record(release(6, 4, raw[3]))
+    states.append((one.has_gap, one.needs_record))
+    one.skip_gap()
+    states.append((one.has_gap, one.needs_record))
+    assert states == [(True, True), (False, False), (True, True), (False, False)]
+    assert screen.take(one.frame(NOW)).halves(0) == ("abc", "")
+
+
+def test_an_end_is_complete_with_all_that_was_released() -> None:
+    one = following()
+    for entry in entries(text("a")):
+        one.entry(entry)
+    one.record(EndRecord(call_id=CALL, at=NOW, state="ENDED", reason="complete", status=200, releases=2))
+    states = [one.is_complete]
+    for number in (1, 2):
+        one.record(release(number, number, text("a")[number - 1]))
+        states.append(one.is_complete)
+    assert states == [False, False, True]
+
+
 def test_a_place_that_nobody_gave_is_the_beginning() -> None:
     assert parse_place("12.3") == (12, 3)
     for given_one in ("", "x", "1", "-1.2", "1.2.3", "9" * 30 + ".1", "１.1"):
