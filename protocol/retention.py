@@ -27,6 +27,8 @@ class Retention(BaseModel):
     """Debug lines."""
     everything: Days | None = None
     """All rows of a call."""
+    archive: str = ""
+    """A directory into which an audit writer writes a day of calls, verified, before any of its rows go; empty: none."""
 
     @property
     def days(self) -> dict[str, int]:

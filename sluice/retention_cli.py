@@ -41,10 +41,10 @@ def retention(
 
 
 def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
-    days = load_config(load_settings().config).retention.days
-    if not days:
+    kept = load_config(load_settings().config).retention
+    if not kept.days:
         raise InvalidRequest("the configuration has no `retention`: everything is kept for ever")
-    with Retention(database_url(), days) as work:
+    with Retention(database_url(), kept.days, kept.archive) as work:
         steps = work.due(datetime.now(UTC).date())
         if dry_run or not steps:
             return [_item(step, None) for step in steps]

@@ -27,7 +27,7 @@ from db.seals.verify import Report, count_work, newest_checkpoint
 from db.seals.verify import verify as verify_record
 from db.seals.verify_rows import LOWEST
 from protocol.errors import InvalidRequest, NotFound
-from sluice import retention_cli
+from sluice import archive_cli, retention_cli
 from sluice.audit_options import AsJson
 from sluice.audit_run import parsed_file, print_json, read_times, run_here, whole_id
 from sluice.audit_run import run as run_reader
@@ -63,12 +63,18 @@ def verify(
     evidence: Annotated[
         Path | None, typer.Option("--evidence", help="Only this file of `sluice audit evidence`, without a database.")
     ] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", help="Only the days in this directory of `sluice audit archive`, without a database.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify that the record is as it was written: every row, seal and checkpoint. Exit 1 and the first damage when it is not.
 
     Exit 4 when it is, but calls are incomplete, or some records are dead letters, in no table of their call.
     """
+    if archive is not None:
+        archive_cli.verify_archive(archive, as_json)
+        return
     if evidence is not None:
         verify_evidence(evidence, public_key, against or (), as_json)
         return
@@ -97,6 +103,8 @@ def verify(
 
 
 app.command("evidence")(make_evidence)
+app.command("archive")(archive_cli.archive)
+app.command("restore")(archive_cli.restore_day)
 app.command("retention")(retention_cli.retention)
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
@@ -16,6 +17,7 @@ from psycopg import sql
 
 from db.link import cut
 from db.migrations.retaining import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, SHED, SHEDDABLE
+from db.seals.archive import Damaged, archive_day
 from db.seals.redact import connect, number, says_why
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 
@@ -71,10 +73,13 @@ class Step:
 
 
 class Retention:
-    """Takes what is too old, over one connection. `days`: how long each kind is kept; what is not named is kept for ever."""
+    """Takes what is too old, over one connection. `days`: how long each kind is kept; what is not named is kept for ever.
 
-    def __init__(self, database_url: str, days: Mapping[str, int]) -> None:
-        self._url, self._days = database_url, days
+    `archive`: a directory into which a day of calls is written before any of its rows go (`db.seals.archive`); empty: none.
+    """
+
+    def __init__(self, database_url: str, days: Mapping[str, int], archive: str = "") -> None:
+        self._url, self._days, self._archive = database_url, days, archive
         self._connection: psycopg.Connection | None = None
 
     def __enter__(self) -> Self:
@@ -119,6 +124,8 @@ class Retention:
         with says_why():
             if not number(self._lent, f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int", {}):
                 raise Forbidden(_NO_RIGHT)
+            if self._archive and step.kind.way != "forget":
+                self._write(step.until - timedelta(days=1))
             taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": WHY})
         if taken < 0:
             raise InvalidRequest(f"{_REFUSED[taken]}: let an audit writer run, then try again")
@@ -129,6 +136,12 @@ class Retention:
         if self._connection is None:
             raise AuditUnavailable("the connection is closed")
         return self._connection
+
+    def _write(self, day: date) -> None:
+        try:
+            archive_day(self._url, day, Path(self._archive))
+        except (Damaged, OSError) as error:
+            raise InvalidRequest(f"the day cannot be archived: {error}") from error
 
     def _steps(self, kind: Kind, limit: date) -> list[Step]:
         sizes: dict[date, int] = {}
@@ -150,6 +163,13 @@ class Retention:
             return None
         at = row[0] if isinstance(row[0], datetime) else datetime.fromtimestamp((row[0].int >> 80) / 1000, UTC)
         return at.astimezone(UTC).date()
+
+
+def days_before(database_url: str, before: date) -> list[date]:
+    """Return the days before this one of which calls may be on record. Raises AuditUnavailable."""
+    today = datetime.now(UTC).date()
+    with Retention(database_url, {EVERYTHING: (today - before).days}) as found:
+        return [step.until - timedelta(days=1) for step in found.due(today)]
 
 
 def _end_of(partition: str) -> date | None:

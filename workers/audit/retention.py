@@ -23,7 +23,8 @@ class RetentionLoop:
     """The retention of one audit writer."""
 
     def __init__(self, settings: Runtime, *, first_s: float = FIRST_S, step_s: float = STEP_S) -> None:
-        self._url, self._days = settings.database_url, settings.config.retention.days
+        kept = settings.config.retention
+        self._url, self._days, self._archive = settings.database_url, kept.days, kept.archive
         self._first_s, self._step_s = first_s, step_s
 
     async def run(self) -> None:
@@ -42,7 +43,7 @@ class RetentionLoop:
 
     async def _round(self) -> None:
         """Take away what is due, if it is this writer's turn. Raises Forbidden, AuditUnavailable."""
-        retention = Retention(self._url, self._days)
+        retention = Retention(self._url, self._days, self._archive)
         await _in_thread(retention, retention.open)
         try:
             if not await _in_thread(retention, retention.takes_turn):
