@@ -186,7 +186,7 @@ async def _counts(request: Request, reader: Reader) -> Response:
 
 
 async def _debug_logs(request: Request, reader: Reader) -> Response:
-    return _json(await debug_lines(reader, _filters(request, "debug-logs")))
+    return await _content(request, await debug_lines(reader, _filters(request, "debug-logs")))
 
 
 async def _door(request: Request, reader: Reader) -> Response:

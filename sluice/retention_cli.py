@@ -52,7 +52,14 @@ def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
             _ask(steps)
         if not work.takes_turn():
             raise InvalidRequest("an audit writer is at it now: let it, or try again later")
-        return [_item(step, work.take(step)) for step in steps]
+        # asked anew after each: a step may leave another day of the same rows to be archived first
+        done: list[Step] = []
+        items = []
+        while steps and steps[0] not in done:
+            done.append(steps[0])
+            items.append(_item(steps[0], work.take(steps[0])))
+            steps = work.due(datetime.now(UTC).date())
+        return items
 
 
 def _ask(steps: list[Step]) -> None:

@@ -200,13 +200,13 @@ async def test_who_reads_is_on_record_before_content_is_sent(url: str, client: h
     one, two = sorted((call_id(), call_id()))
     await insert(url, *whole_call(one), *whole_call(two))
     asked = ["calls?limit=5", "tool-calls", f"calls/{one}", f"calls/{one}/chunks", f"export?call_id={one}"]
-    asked += ["counts", "reviews", "calls/none"]
+    asked += ["counts", "reviews", "debug-logs", "calls/none"]
     for path in asked:
         assert (await client.get(f"/audit/{path}")).status_code in (200, 404)
     found = rows(url, "SELECT path, filters, key, key_id, call_ids, rows FROM reads ORDER BY at")
     both = [UUID(one), UUID(two)]
     shown = [("calls", both, 2), ("tool-calls", both, 2), (f"calls/{one}", both[:1], 1), (f"calls/{one}/chunks", both[:1], 3)]
-    shown += [("export", both[:1], 0), ("reviews", [], 0)]
+    shown += [("export", both[:1], 0), ("reviews", [], 0), ("debug-logs", [], 0)]
     assert [(path.removeprefix("/audit/"), sorted(calls), number) for path, _, _, _, calls, number in found] == shown
     assert found[0][1:3] == ("limit=5", "a") and len(found[0][3]) == 16
     with psycopg.connect(url, autocommit=True) as owner:
