@@ -105,12 +105,13 @@ def ask(product: Product, model: str, *, streams: bool = False, key: str = KEY) 
     body = {"model": model, "stream": streams, "messages": [{"role": "user", "content": "go"}]}
     headers = {"authorization": f"Bearer {key}", "x-sluice-policy": "noop", "x-sluice-session": session}
     answer = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20)
-    return answer, product.audit(f"calls/{call_of(product, session)['call_id']}")
+    call = product.audit(f"calls/{call_of(product, session)['call_id']}")
+    # of the session there is always one
+    return answer, call | {"events": [event for event in call["events"] if event["kind"] != "identified"]}
 
 
 def events(call: dict[str, Any]) -> list[str]:
-    """Without the one that says which session it is: `ask` names one."""
-    return [event["kind"] for event in call["events"] if event["kind"] != "identified"]
+    return [event["kind"] for event in call["events"]]
 
 
 def test_a_request_on_a_connection_that_the_provider_closed_is_sent_once_more_and_that_is_on_record(
