@@ -19,7 +19,7 @@ def test_the_blocked_call_is_three_clicks_away_and_its_link_leads_to_the_same_bl
     assert "asked for, never released" in tab.text and "rm -rf" in tab.text
     block = tab.path.rpartition("#")[2]
     tab.page.keyboard.press("y")
-    tab.page.wait_for_function("document.querySelector('.toast').textContent === 'Link copied'")
+    tab.page.wait_for_function("() => document.querySelector('.toast').textContent === 'Link copied'")
     link = tab.evaluate("navigator.clipboard.readText()")
     assert f"at={block}" in link
     other = new_tab()
@@ -48,7 +48,7 @@ def test_what_became_of_a_call_is_told_without_a_script(new_tab: NewTab, made: C
 def test_arguments_are_copied_as_they_are_stored(tab: Tab, made: Calls) -> None:
     tab.open(f"/debug/calls/{made['blocked']}")
     tab.page.click("text=Copy arguments")
-    tab.page.wait_for_function("document.querySelector('.toast').textContent.startsWith('Copied')")
+    tab.page.wait_for_function("() => document.querySelector('.toast').textContent.startsWith('Copied')")
     assert tab.evaluate("navigator.clipboard.readText()") == '{"command": "rm -rf /"}'
 
 
