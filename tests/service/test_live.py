@@ -1,10 +1,12 @@
 """The live view through the product: a call is followed while it runs, by a bounded number of viewers, and nothing is left behind."""
 
+import asyncio
 import contextlib
 import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
@@ -13,7 +15,10 @@ import redis
 
 from pages.tail import MOST_OF_LOGIN, UNSENT_BYTES, Live, Viewer
 from protocol.errors import StreamConnectionLost
+from protocol.records import EventRecord, encode_records
+from streams import layout
 from tests.service.test_pages_http import log_in
+from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
@@ -144,6 +149,24 @@ def test_what_nobody_takes_is_a_gap() -> None:
     for size in (UNSENT_BYTES, 1):
         viewer.put_entry(b"x" * size)
     assert (viewer.is_over, viewer.take()) == (True, ([], []))
+
+
+async def test_the_rights_of_pages_are_enough_to_follow_a_call(tmp_path: Path) -> None:
+    call_id = layout.new_call_id()
+    with guarded_server(tmp_path) as admin, redis.Redis.from_url(admin) as client:
+        client.xadd(layout.audit_key(0), {"b": b"x"})
+        client.xgroup_create(layout.audit_key(0), layout.AUDIT_GROUP, "$")
+        live = Live(url_of("sluice_pages", admin))
+        async with live.watch(call_id, "login") as viewer:
+            assert await live.start_of(call_id) is None and await live.entries_from(call_id, 1) == []
+            assert await live.recorded(viewer) == [] and await live.committed(0) > (0, 0)
+            client.publish(layout.chunk_channel(call_id), b"said")
+            client.xadd(layout.audit_key(0), {"b": encode_records([EventRecord(call_id=call_id, kind="x", number=1, at=1, detail="")])})
+            async with asyncio.timeout(5):
+                while not (viewer.entries and viewer.records):
+                    await viewer.news.wait()
+                    viewer.news.clear()
+            assert viewer.take()[0] == [b"said"]
 
 
 async def test_without_redis_nobody_watches_and_the_place_is_free_again() -> None:
