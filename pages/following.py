@@ -341,7 +341,7 @@ class Following:
             return True
         try:
             json.loads(block.arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         return True
 

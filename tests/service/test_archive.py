@@ -56,6 +56,7 @@ def test_what_is_changed_in_a_folder_is_found(log: Log, tmp_path: Path) -> None:
     archive_day(log.url, DAY, tmp_path)
     folder = tmp_path / str(DAY)
     assert run(log.url, "verify", "--archive", str(tmp_path)).exit_code == 0
+    assert run(log.url, "verify", "--archive", str(tmp_path), "--public-key", "key.pem").exit_code == 2, "nothing would look at it"
     file, manifest = folder / "tool_calls.copy.gz", json.loads((folder / "manifest.json").read_text())
     whole, data = file.read_bytes(), gzip.decompress(file.read_bytes())
     file.write_bytes(whole[:-20])

@@ -257,5 +257,20 @@ async def test_one_audit_writer_does_it_by_itself(log: Log) -> None:
     assert verify(log.url).ok
 
 
+async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log) -> None:
+    rows(log.url, "SELECT sluice_ensure_reads((now() - interval '1 month')::date, 3)")
+    rows(
+        log.url,
+        "INSERT INTO reads (at, key, key_id, session, path, filters, call_ids, rows) "
+        "VALUES (now() - interval '2 days', 'k', '', '', '/', '', '{}', 0)",
+    )  # in the partition of a month that is not over
+    config = Config.model_validate({"retention": {"reads": 1, "everything": 5}})
+    loop = asyncio.create_task(_loop(Runtime(config=config, redis_url="", database_url=log.url, name="w")))
+    await wait_until(lambda: rows(log.url, "SELECT count(*)::int FROM calls") == [(1,)])
+    loop.cancel()
+    await asyncio.wait([loop])
+    assert verify(log.url).ok
+
+
 async def _loop(settings: Runtime) -> Any:
     await RetentionLoop(settings, first_s=0.0, step_s=0.0).run()

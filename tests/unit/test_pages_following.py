@@ -111,6 +111,13 @@ def test_a_tool_call_is_held_and_then_blocked_with_what_the_client_got() -> None
     assert screen.texts[1] == '{"command": "rm -rf /"}' and screen.got[0] == "" and "held" not in screen.line
 
 
+def test_arguments_nested_too_deeply_to_be_read_are_held_like_others() -> None:
+    found = following()
+    for entry in entries(tool(['{"a":' + "[" * 3000]), 1):
+        found.entry(entry)
+    assert found.frame(NOW + 800) is not None
+
+
 def test_an_allowed_tool_call_waits_for_its_commit_and_goes_out() -> None:
     one, screen = following(), Screen()
     raw = tool(['{"a": 1}'])

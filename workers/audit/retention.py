@@ -48,8 +48,12 @@ class RetentionLoop:
         try:
             if not await _in_thread(retention, retention.takes_turn):
                 return
-            refused = set[str]()
-            while step := next((s for s in await _in_thread(retention, self._due, retention) if s.kind.name not in refused), None):
+            refused, tried = set[str](), list[Step]()
+            # none twice: one that takes nothing stays due, and would keep all others from their turn
+            while step := next(
+                (s for s in await _in_thread(retention, self._due, retention) if s.kind.name not in refused and s not in tried), None
+            ):
+                tried.append(step)
                 extra = {"action": "retention", "table": step.kind.name, "until": str(step.until)}
                 try:
                     taken = await _in_thread(retention, retention.take, step)
