@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -17,8 +18,12 @@ _CLASSES = {"": "", "key": "tk", "string": "ts", "number": "tn", "word": "tw"}
 _PLAIN = bytes({*range(0x20, 0x7F), 0x09, 0x0A})
 """ASCII that is shown as it is. Newline and tab are for `<pre>`; elsewhere they are a blank."""
 _SPELLED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_UNSEEN = re.compile("[\u034f\u115f\u1160\u1680\u17b4\u17b5\u2000-\u200a\u202f\u205f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_BLANKS = "\u034f\u115f\u1160\u1680\u17b4\u17b5\u2000-\u200a\u202f\u205f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """Letters, marks and blanks that show nothing, or a blank that is none."""
+_UNSEEN = re.compile(f"[{_BLANKS}]")
+_MARK_KINDS = frozenset({"Mn", "Me"})
+_ASSIGNED = (range(0x40000), range(0xE0000, 0xE0200))
+"""Where characters are; all others are unassigned or private."""
 _PICTURE = re.compile("[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9]")
 """U+FE0F behind one of these only asks for colours."""
 _MARKS = 4
@@ -59,15 +64,13 @@ def seen(value: object, *, line: bool = False) -> Markup:
     escaped = str(escape(text))
     if line and ("\n" in text or "\t" in text):
         escaped = _IN_LINE.sub(_blank, escaped)
-    unseen = None if is_plain(text) else _unseen(escaped)
-    return Markup(unseen.sub(_span, escaped) if unseen else escaped)
+    return Markup(escaped if is_plain(text) else _ODD.sub(_span, escaped))
 
 
 def spelled(value: object) -> str:
     """Return the same as text alone, for titles, labels and plain text: no element stands round what is spelled out."""
     text = text_of(value)
-    unseen = None if is_plain(text) else _unseen(text)
-    return unseen.sub(_text, text) if unseen else text
+    return text if is_plain(text) else _ODD.sub(_text, text)
 
 
 def exact(value: object) -> Markup:
@@ -160,17 +163,26 @@ def _spell(one: str) -> str:
 
 
 @lru_cache(4096)
-def is_unseen(one: str) -> bool:
-    """Does this character show nothing, or stand elsewhere than it is shown? Newline and tab do not."""
-    return one not in "\n\t" and (unicodedata.category(one) in _SPELLED or bool(_UNSEEN.match(one)))
-
-
-@lru_cache(4096)
 def _is_mark(one: str) -> bool:
-    return unicodedata.category(one) in ("Mn", "Me") and not _UNSEEN.match(one)
+    return unicodedata.category(one) in _MARK_KINDS and not _UNSEEN.match(one)
 
 
-def _unseen(text: str) -> re.Pattern[str] | None:
-    """Runs of what may have to be spelled out in this text, None where there is nothing. Each character is looked up once."""
-    found = [one for one in set(text) if is_unseen(one) or _is_mark(one)]
-    return re.compile(f"[{re.escape(''.join(found))}]+") if found else None
+def _class_of(kinds: frozenset[str]) -> str:
+    """What a regular expression has between brackets for characters of these kinds and `_BLANKS`, newline and tab left out.
+
+    In ranges, and once for all texts: past U+FFFF a class is compared one by one, so that one made of a text's own characters takes
+    quadratic time. The largest come first.
+    """
+    found = [(0x40000, 0xDFFFF), (0xE0200, 0x10FFFF)]
+    for codes in _ASSIGNED:
+        for is_in, run in groupby(codes, lambda code: code not in (0x09, 0x0A) and unicodedata.category(chr(code)) in kinds):
+            if is_in:
+                whole = list(run)
+                found.append((whole[0], whole[-1]))
+    return _BLANKS + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in found)
+
+
+UNSEEN = _class_of(_SPELLED)
+"""Between brackets of a regular expression: characters that show nothing, or stand elsewhere than they are shown."""
+_ODD = re.compile(f"[{_class_of(_SPELLED | _MARK_KINDS)}]+")
+"""Runs of what may have to be spelled out."""

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 
 from db.read.items import JsonObject
 from db.read.story import Overview
-from pages.escape import is_plain, is_unseen
+from pages.escape import UNSEEN, is_plain
 from pages.sides import Listener
 from protocol.records import to_text
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
 
 _OPEN, _CLOSE = "\u27e6", "\u27e7"
 _SPELLED = re.compile(f"{_OPEN}(?:U\\+([0-9A-F]{{4,6}})|byte ([0-9a-f]{{2}})){_CLOSE}")
+_ODD = re.compile(f"[{_OPEN}{_CLOSE}{UNSEEN}]")
 _BYTE = range(0xDC80, 0xDD00)
 ABOUT = (
     f"{_OPEN}Sluice: lines in these brackets are not part of what was said. What nobody would see is written as "
@@ -33,8 +34,7 @@ def spell(text: str) -> str:
     """Return text with what nobody would see spelled out; newlines and tabs stay."""
     if is_plain(text):
         return text
-    odd = [one for one in set(text) if one in (_OPEN, _CLOSE) or is_unseen(one)]
-    return re.sub(f"[{re.escape(''.join(odd))}]", _spelled, text) if odd else text
+    return _ODD.sub(_spelled, text)
 
 
 def spell_bytes(data: bytes) -> str:

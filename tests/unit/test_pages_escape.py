@@ -2,6 +2,7 @@
 
 import re
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from pages import escape, whole_text
 from pages.escape import exact, seen, spelled
 
 HIDDEN = [
@@ -24,6 +26,30 @@ HIDDEN = [
 def test_what_nobody_would_see_is_spelled_out_with_its_name(text: str, spells: str) -> None:
     assert re.search(rf'<span class="c" title="[^"<]+">(?:[^<]*){re.escape(spells)}', seen(text))
     assert spells in spelled(text)
+
+
+def test_of_all_characters_those_are_odd_that_show_nothing_or_combine() -> None:
+    kinds = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+    for code in range(0x110000):
+        one = chr(code)
+        is_hidden = one not in "\n\t" and (unicodedata.category(one) in kinds or escape._UNSEEN.match(one) is not None)
+        assert (re.match(f"[{escape.UNSEEN}]", one) is not None) == is_hidden, hex(code)
+        assert (escape._ODD.match(one) is not None) == (is_hidden or unicodedata.category(one) in ("Mn", "Me")), hex(code)
+
+
+def test_many_different_characters_that_show_nothing_take_no_longer_than_as_many_of_one() -> None:
+    many = "".join(map(chr, range(0x40000, 0x40000 + 100_000)))
+    began = time.process_time()
+    for spell in (seen, spelled, whole_text.spell):
+        assert len(spell(many)) > len(many)
+    # compared one by one it takes a minute
+    assert time.process_time() - began < 5
+
+
+def test_no_attribute_of_a_template_holds_an_element() -> None:
+    for template in (Path(escape.__file__).parent / "templates").glob("*.html"):
+        for attribute in re.findall(r'\s[a-z-]+="([^"]*)"', template.read_text()):
+            assert not re.search(r"\{\{[^}]*\|\s*(cut|seen|json|time)\b", attribute), (template.name, attribute)
 
 
 @pytest.mark.parametrize("text", ["plain\ntext\twith tabs", "zażółć gęślą jaźń", "日本語", "שלום", "❤️ 1️⃣", "e\u0301", "\u00a0"])
