@@ -7,6 +7,7 @@ client can say itself. Without that process everything else goes on. Must not kn
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from urllib.parse import urlsplit
 
 import httptools
@@ -19,6 +20,10 @@ log = logging.getLogger(__name__)
 CONNECT_S = 2.0
 FORM_S = 10.0
 """How long a form may take to come."""
+MAX_STREAMS = 20
+"""So many of the relays may be streams of events, which stay open: the others are for pages."""
+MAX_FORMS, MAX_FORMS_OF_ONE = 16, 2
+"""Forms that are on their way in at once, and of one address: a relay is taken only once a form is here."""
 HEAD_MARGIN_S = 20.0
 """How much longer than its longest question to the record the beginning of a page may take."""
 ADDRESS = b"x-sluice-client-address"
@@ -32,10 +37,16 @@ _HOP_BY_HOP = frozenset((
 ))  # fmt: skip
 _HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
-    (b"content-security-policy", b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+        b"frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    ),
     (b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"),
-    (b"cross-origin-opener-policy", b"same-origin"), (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"), (b"cross-origin-resource-policy", b"same-origin"), (b"x-frame-options", b"DENY"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"), (b"vary", b"accept, cookie"),
 )  # fmt: skip
+"""Those of the pages themselves, which a gateway does not load."""
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{status} · Sluice</title></head>
 <body><main><h1>{title}</h1><p>{sentence}</p><p>Calls are relayed and recorded all the same.</p></main></body></html>
@@ -51,37 +62,58 @@ class Door:
         """Are there pages here at all?"""
         self._url = settings.pages_url
         self._head_s = settings.config.limits.audit_read_s + HEAD_MARGIN_S
-        self._relays = 0
+        self._pages = pages
+        self._relays = self._streams = 0
+        self._forms = Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["method"] not in ("GET", "HEAD", "POST"):
             await _say(send, 405, "Not done here", "Pages are read with GET, and forms are sent with POST.", (b"allow", b"GET, HEAD, POST"))
-        elif self._relays >= MAX_RELAYS:
-            sentence = f"{MAX_RELAYS} pages are loading through this gateway already. Close a live view, or try again in a second."
-            await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
-        else:
-            self._relays += 1
-            try:
-                await self._relay(scope, receive, send)
-            finally:
-                self._relays -= 1
+        elif scope["method"] != "POST":
+            await self._admit(scope, b"", receive, send)
+        elif (form := await self._form(scope, receive, send)) is not None:
+            await self._admit(scope, form, receive, send)
 
-    async def _relay(self, scope: Scope, receive: Receive, send: Send) -> None:
-        form = b""
-        if scope["method"] == "POST":
-            found = await _read_form(receive)
-            if found is None:
-                await _say(send, 413, "Too large", f"A form has at most {MAX_RELAYED_FORM_BYTES:,} bytes, and comes within {FORM_S:g} s.")
-                return
-            form = found
+    async def _form(self, scope: Scope, receive: Receive, send: Send) -> bytes | None:
+        """Return the form of a request; None where it was refused."""
+        # the peer, not what a proxy says of it: this is about connections
+        address = str((scope.get("client") or ("",))[0])
+        if self._forms.total() >= MAX_FORMS or self._forms[address] >= MAX_FORMS_OF_ONE:
+            await _say(send, 503, "Too many at once", "Too many forms are on their way already. Try again in a second.", (b"retry-after", b"1"))
+            return None
+        self._forms[address] += 1
+        try:
+            form = await _read_form(receive)
+        finally:
+            self._forms[address] -= 1
+            self._forms += Counter()  # without those that have none
+        if form is None:
+            await _say(send, 413, "Too large", f"A form has at most {MAX_RELAYED_FORM_BYTES:,} bytes, and comes within {FORM_S:g} s.")
+        return form
+
+    async def _admit(self, scope: Scope, form: bytes, receive: Receive, send: Send) -> None:
+        is_stream = any(name == b"accept" and b"text/event-stream" in value.lower() for name, value in scope["headers"])
+        if self._relays >= MAX_RELAYS or (is_stream and self._streams >= MAX_STREAMS):
+            sentence = f"{self._relays} pages are loading through this gateway already. Close a live view, or try again in a second."
+            await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
+            return
+        self._relays += 1
+        self._streams += is_stream
+        try:
+            await self._relay(scope, form, receive, send)
+        finally:
+            self._relays -= 1
+            self._streams -= is_stream
+
+    async def _relay(self, scope: Scope, form: bytes, receive: Receive, send: Send) -> None:
         answer = _Answer(send)
         writer: asyncio.StreamWriter | None = None
         gone = asyncio.create_task(_until_gone(receive), name="page reader")
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await self._connect()
-                writer.write(_request(scope, form))
+                writer.write(_request(scope, form, self._address(scope)))
                 await writer.drain()
             relaying = asyncio.create_task(self._pass_on(reader, answer, is_head=scope["method"] == "HEAD"), name="page")
             try:
@@ -103,6 +135,11 @@ class Door:
             gone.cancel()
             if writer is not None:
                 writer.close()
+
+    def _address(self, scope: Scope) -> str:
+        peer = str((scope.get("client") or ("",))[0])
+        said = b", ".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
+        return self._pages.address_of(peer, said)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._url.startswith("unix:"):
@@ -193,13 +230,12 @@ async def _until_gone(receive: Receive) -> None:
             pass
 
 
-def _request(scope: Scope, form: bytes) -> bytes:
+def _request(scope: Scope, form: bytes, address: str) -> bytes:
     query = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")
-    client = scope.get("client") or ("", 0)
     lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target)]
     lines += [b"%b: %b" % header for header in scope["headers"] if header[0] in _PASSED]
-    lines += [b"%b: %b" % (ADDRESS, str(client[0]).encode()), b"connection: close", b"content-length: %d" % len(form)]
+    lines += [b"%b: %b" % (ADDRESS, address.encode("latin-1", "replace")), b"connection: close", b"content-length: %d" % len(form)]
     return b"\r\n".join(lines) + b"\r\n\r\n" + form
 
 

@@ -27,6 +27,7 @@ from pages.login import Logins, Session, form_is_ours
 from pages.page import Answer, Asked, Download, Page, Redirect, Route, Services, Shown, Zone
 from pages.render import render
 from pages.router import Router
+from protocol.config import Pages
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError, RateLimited
 from protocol.runtime import Runtime
 
@@ -71,7 +72,7 @@ class App:
         try:
             headers = guard.read_headers(scope["headers"])
             site = guard.site_of(headers.get("host", ""), self._pages, self._bound)
-            head = _head(scope, headers, self._pages.on_gateway)
+            head = _head(scope, headers, self._pages)
             reply = await self._answer(head, site, receive)
         except Exception as error:  # noqa: BLE001 - the top of a request: whatever it was becomes a page
             reply = _failed(error, head or Head(scope["method"], "", (), headers, ""))
@@ -209,7 +210,7 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
     return await anext(pieces, None)
 
 
-def _head(scope: Scope, headers: dict[str, str], is_behind_gateway: bool) -> Head:
+def _head(scope: Scope, headers: dict[str, str], pages: Pages) -> Head:
     try:
         path = scope["raw_path"].decode("ascii")
         found = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="replace")
@@ -225,8 +226,8 @@ def _head(scope: Scope, headers: dict[str, str], is_behind_gateway: bool) -> Hea
             raise InvalidRequest("given twice", param=name)
         seen.add(name)
     # the gateway's word counts only where nobody else can say it
-    said = headers.get("x-sluice-client-address", "") if is_behind_gateway else ""
-    address = said or str((scope.get("client") or ("",))[0])
+    said = headers.get("x-sluice-client-address", "") if pages.on_gateway else ""
+    address = said or pages.address_of(str((scope.get("client") or ("",))[0]), headers.get("x-forwarded-for", ""))
     return Head(scope["method"], path, found, headers, address[:64])
 
 

@@ -380,6 +380,18 @@ class Pages(_Strict):
     url: Annotated[str, Field(pattern=_PAGES_URL)] = ""
     """Where browsers find them if that is not the gateway's own address, as behind a proxy that speaks TLS: `https://HOST[:PORT]`. They
     answer under this name besides the machine's own."""
+    trusted_proxies: Annotated[tuple[str, ...], Field(max_length=16)] = ()
+    """Addresses of proxies before it, as `127.0.0.1`: who logs in through them is who their `X-Forwarded-For` names. Without it all
+    who come through a proxy share its five wrong keys a minute."""
+
+    def address_of(self, peer: str, said: str) -> str:
+        """Return who a request comes from: `peer` connected, `said` is its X-Forwarded-For. That counts from a trusted proxy alone, and
+        of it the last address that is not one of them: what stands before may be made up."""
+        if peer in self.trusted_proxies:
+            for one in reversed(said.replace(";", ",").split(",")):
+                if one.strip() and one.strip() not in self.trusted_proxies:
+                    return one.strip()
+        return peer
 
 
 class Config(_Strict):

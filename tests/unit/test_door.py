@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.door import Door, is_page
+from gateway.door import MAX_FORMS, MAX_FORMS_OF_ONE, MAX_STREAMS, Door, is_page
+from pages.guard import NOWHERE
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.config import Config, Pages
 from protocol.runtime import Runtime
@@ -149,6 +150,71 @@ async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(behind: Beh
     await ask(of, leaves=True)
     behind.holds.set()
     await asyncio.gather(*waiting)
+
+
+async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
+    behind.raw = b""
+    of = door(tmp_path)
+    stream = (b"accept", b"text/event-stream")
+    waiting = [asyncio.create_task(ask(of, "GET", stream)) for _ in range(MAX_STREAMS)]
+    while behind.open < MAX_STREAMS:
+        await asyncio.sleep(0)
+    assert (await ask(of, "GET", stream))[0] == 503
+    page = asyncio.create_task(ask(of))
+    while behind.open <= MAX_STREAMS:
+        await asyncio.sleep(0)
+    for one in (*waiting, page):
+        one.cancel()
+    await asyncio.gather(*waiting, page, return_exceptions=True)
+    assert (of._relays, of._streams) == (0, 0)
+
+
+async def test_forms_that_do_not_come_take_no_room_of_pages(behind: Behind, tmp_path: Path) -> None:
+    of = door(tmp_path)
+    comes = asyncio.Event()
+
+    def post(address: str, sent: list[Any]) -> asyncio.Task[None]:
+        async def receive() -> Any:
+            await comes.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "raw_path": b"/debug/login", "path": "/debug/login", "query_string": b"", "headers": [],
+            "client": (address, 1),
+        }  # fmt: skip
+        return asyncio.create_task(of(scope, receive, send))
+
+    said: list[list[Any]] = [[] for _ in range(MAX_FORMS + 2)]
+    tasks = [post(f"10.0.0.{number // MAX_FORMS_OF_ONE}", said[number]) for number in range(MAX_FORMS)]
+    await asyncio.sleep(0)
+    tasks.append(post("10.1.1.1", said[-1]))
+    await tasks[-1]
+    assert said[-1][0]["status"] == 503 and of._relays == 0
+    assert (await ask(of))[0] == 200
+    comes.set()
+    await asyncio.gather(*tasks)
+    assert not of._forms
+
+
+async def test_one_address_has_few_forms_on_their_way(behind: Behind, tmp_path: Path) -> None:
+    of = door(tmp_path)
+    of._forms["10.1.2.3"] = MAX_FORMS_OF_ONE
+    assert (await ask(of, "POST"))[0] == 503
+    of._forms.clear()
+    assert (await ask(of, "POST"))[0] == 200
+
+
+async def test_its_own_answers_have_the_headers_of_pages(tmp_path: Path) -> None:
+    for headers in ((await ask(door(tmp_path)))[1], (await ask(door(tmp_path), "PUT"))[1]):
+        assert dict(headers).items() >= dict(NOWHERE.headers()).items()
+
+
+async def test_a_trusted_proxy_says_who_comes_through_it(behind: Behind, tmp_path: Path) -> None:
+    await ask(door(tmp_path, trusted_proxies=("10.1.2.3",)), "GET", (b"x-forwarded-for", b"1.1.1.1"), (b"x-forwarded-for", b"2.2.2.2"))
+    assert b"x-sluice-client-address: 2.2.2.2" in behind.asked.split(b"\r\n")
 
 
 def test_the_door_is_for_pages_alone() -> None:

@@ -138,6 +138,15 @@ def test_wrong_keys_are_counted_by_address_and_in_all_and_forgotten_after_a_minu
     attempts.begin("a", WINDOW_S + 0.5)
 
 
+@pytest.mark.parametrize(("peer", "said", "address"), [
+    ("10.0.0.1", "9.9.9.9", "10.0.0.1"), ("127.0.0.1", "", "127.0.0.1"), ("127.0.0.1", "9.9.9.9, 1.2.3.4", "1.2.3.4"),
+    ("127.0.0.1", "1.2.3.4, ::1", "1.2.3.4"), ("127.0.0.1", "9.9.9.9; 1.2.3.4", "1.2.3.4"), ("127.0.0.1", " , ", "127.0.0.1"),
+])  # fmt: skip
+def test_only_a_trusted_proxy_says_who_comes_through_it(peer: str, said: str, address: str) -> None:
+    assert Pages(trusted_proxies=("127.0.0.1", "::1")).address_of(peer, said) == address
+    assert Pages().address_of(peer, said) == peer
+
+
 def test_a_path_is_taken_apart_before_it_is_read() -> None:
     async def view(asked: Any) -> Any:
         return asked
