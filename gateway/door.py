@@ -27,6 +27,7 @@ MAX_FORMS, MAX_FORMS_OF_ONE = 16, 2
 HEAD_MARGIN_S = 20.0
 """How much longer than its longest question to the record the beginning of a page may take."""
 ADDRESS = b"x-sluice-client-address"
+LOGIN = "/debug/login"
 _PIECE_BYTES = 64 * 1024
 _PASSED = frozenset((
     b"host", b"origin", b"cookie", b"accept", b"user-agent", b"content-type", b"last-event-id", b"if-none-match", b"sec-fetch-site",
@@ -93,7 +94,7 @@ class Door:
         return form
 
     async def _admit(self, scope: Scope, form: bytes, receive: Receive, send: Send) -> None:
-        is_stream = any(name == b"accept" and b"text/event-stream" in value.lower() for name, value in scope["headers"])
+        is_stream = scope["path"].endswith("/events") or any(name == b"accept" and b"text/event-stream" in value.lower() for name, value in scope["headers"])
         if self._relays >= MAX_RELAYS or (is_stream and self._streams >= MAX_STREAMS):
             sentence = f"{self._relays} pages are loading through this gateway already. Close a live view, or try again in a second."
             await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))

@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -21,7 +21,7 @@ from gateway.betas import BETAS, client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.debugging import Switches
-from gateway.door import Door, is_page
+from gateway.door import LOGIN, Door, is_page
 from gateway.http_limits import LINK, Link
 from gateway.keyring import KeyRing, refusal
 from gateway.ready_and_metrics import Status
@@ -36,7 +36,18 @@ from protocol.config import Config, Key, Role
 from protocol.debug import ANY, HEADER
 from protocol.dialect import Dialect
 from protocol.dialects import client_paths, of_client
-from protocol.errors import Forbidden, InvalidRequest, OtherDatabase, Overloaded, PipelineError, StreamConnectionLost, TooLarge, TooSlow
+from protocol.errors import (
+    Forbidden,
+    InvalidRequest,
+    OtherDatabase,
+    Overloaded,
+    PipelineError,
+    RateLimited,
+    StreamConnectionLost,
+    TooLarge,
+    TooSlow,
+    Unauthenticated,
+)
 from protocol.records import MAX_USER_AGENT_CHARS, CallFacts
 from protocol.request import Endpoint
 from streams import layout
@@ -44,6 +55,11 @@ from streams.identity import Identity
 from streams.layout import Start
 
 log = logging.getLogger(__name__)
+_AT_AUDIT: Mapping[int, PipelineError] = {401: Unauthenticated("no key of ours"), 403: Forbidden("not an auditor", code="wrong_role")}
+_AT_LOGIN: Mapping[int, PipelineError] = {
+    403: Forbidden("not logged in", code="login_refused"), 429: RateLimited("too many wrong keys", code="too_many_logins"),
+}  # fmt: skip
+"""What answers of applications behind this one count as."""
 
 
 class Gateway:
@@ -73,10 +89,11 @@ class Gateway:
             await respond_error(send, of_client(path, []), error)
             return
         if path.startswith("/audit"):
-            await self._audit(scope, receive, send)
+            await self._audit(scope, receive, self._counting(_AT_AUDIT, scope["headers"], send))
             return
         if self._door.is_open and is_page(path):
-            await self._door(scope, receive, send)
+            is_login = path == LOGIN and method == "POST"
+            await self._door(scope, receive, self._counting(_AT_LOGIN, [], send) if is_login else send)
             return
         headers = scope["headers"]
         try:
@@ -101,6 +118,7 @@ class Gateway:
         except MemoryError:
             log.error("out of memory", extra={"path": path})
             spent = Overloaded("this gateway is out of memory; try again in 1 second", code="gateway_memory", retry_after_s=1)
+            self.refusals.refused(self._known(headers), spent)
             await respond_error(send, of_client(path, headers), spent)
 
     def is_crowded(self, connections: int) -> bool:
@@ -108,6 +126,16 @@ class Gateway:
         return connections + self.upstreams.connections > self._most_connections
 
     # --- small routes ---
+
+    def _counting(self, refused: Mapping[int, PipelineError], headers: list[tuple[bytes, bytes]], send: Send) -> Send:
+        """Return `send` that counts an answer of one of these statuses as refused."""
+
+        async def counting(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and (error := refused.get(message["status"])) is not None:
+                self.refusals.refused(self._known(headers), error)
+            await send(message)
+
+        return counting
 
     def _known(self, headers: list[tuple[bytes, bytes]]) -> str:
         """Return the name of the key that a refused request carries, if it is one."""

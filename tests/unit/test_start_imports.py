@@ -22,9 +22,13 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["gateway.main", "workers.policy.worker", "workers.judge.worker", "workers.audit.writer"])
+@pytest.mark.parametrize("module", ["gateway.main", "workers.policy.worker", "workers.judge.worker", "workers.audit.writer", "pages.main"])
 def test_a_role_loads_no_heavy_library(module: str) -> None:
-    assert not loaded_by(f"import sluice.cli, {module}") & HEAVY
+    assert not loaded_by(f"import sluice.cli, {module}") & (HEAVY | {"jinja2"})
+
+
+def test_a_gateway_does_not_load_an_http_client() -> None:
+    assert "aiohttp" not in loaded_by("import sluice.cli, gateway.main")
 
 
 def test_what_the_fork_server_loads_for_all_is_not_heavy() -> None:
