@@ -25,6 +25,16 @@ _BEGIN = text(
     "INSERT INTO page_sessions (token_sha256, key_sha256, until, agent) "
     f"VALUES (:token, :key, now() + interval '{LASTS_S} seconds', :agent)"
 )
+MOST_OF_KEY = 20
+"""Logins of one key; the oldest end."""
+_END_OLDEST = text(
+    "UPDATE page_sessions SET until = now() WHERE token_sha256 IN (SELECT token_sha256 FROM page_sessions "
+    f"WHERE key_sha256 = :key AND until > now() ORDER BY created_at DESC OFFSET {MOST_OF_KEY - 1}) AND until > now()"
+)
+_LOOK = text(f"""
+SELECT encode(s.key_sha256, 'hex') AS sha256, s.until, k.name, k.roles
+FROM page_sessions s LEFT JOIN api_keys k ON k.sha256 = s.key_sha256 AND k.revoked_at IS NULL
+WHERE s.token_sha256 = :token AND s.until > now() AND s.seen_at > now() - interval '{IDLE_S} seconds'""")
 _FIND = text(f"""
 WITH one AS (
     SELECT token_sha256, key_sha256, until FROM page_sessions
@@ -61,12 +71,13 @@ class PageSessions:
         values = {"token": token, "key": bytes.fromhex(key_sha256), "agent": to_column(agent[:MAX_AGENT_CHARS])}
         async with reading(self._engine) as connection:
             await connection.execute(_SWEEP)
+            await connection.execute(_END_OLDEST, {"key": values["key"]})
             await connection.execute(_BEGIN, values)
             await connection.commit()
 
-    async def find(self, token: bytes) -> Login | None:
-        """Return the login, if it holds; whether its key does is not known where the login has no name."""
-        return await self._one(_FIND, {"token": token})
+    async def find(self, token: bytes, *, is_seen: bool = True) -> Login | None:
+        """Return the login, if it holds; whether its key does is not known where the login has no name. `is_seen`: somebody uses it now."""
+        return await self._one(_FIND if is_seen else _LOOK, {"token": token})
 
     async def key(self, key_sha256: str) -> Login | None:
         """Return what is stored of a key, if it is in use."""

@@ -9,7 +9,8 @@ import contextlib
 import logging
 import secrets
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl, urlencode
 
@@ -21,6 +22,7 @@ from db.read.queries import AuditReader
 from db.reads import Reading, note
 from db.switches import DebugSwitches
 from pages import assets, guard, links, plain
+from pages.figures import figures_of
 from pages.guard import Head, Site
 from pages.http import Receive, Reply, Scope, Send, read_form, send_reply, to_json
 from pages.login import Logins, Session, form_is_ours
@@ -34,6 +36,9 @@ from protocol.runtime import Runtime
 log = logging.getLogger(__name__)
 MOST_AT_ONCE = 8
 """Views at work at once; others wait. Each may hold a page of the record in memory."""
+MOST_OF_ONE, MOST_ASKED_BY_ONE = 3, 16
+"""Those of one key, which must not keep out others; and how many of them may be asked for at once."""
+MOST_STREAMS_OF_ONE = 10
 VIEW_S = 20.0
 """How much longer than one question to the record a whole page may take."""
 RECHECK_S = 4.0
@@ -41,6 +46,7 @@ RECHECK_S = 4.0
 MAX_PARAMETERS = 64
 ZONE_COOKIE = "sluice_tz"
 _YEAR_S = 365 * 86400
+_STREAM = b"text/event-stream"
 _METHODS = ("GET", "HEAD", "POST")
 
 
@@ -57,6 +63,8 @@ class App:
         self._logins = Logins(settings.config.keys, PageSessions(self._writer))
         self._router = Router(routes)
         self._working = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_OF_ONE))
+        self._asked, self._streams = Counter[str](), Counter[str]()
         # one: two pages at once in one interpreter are each half as fast
         self._renderer = ThreadPoolExecutor(1, thread_name_prefix="render")
 
@@ -76,8 +84,12 @@ class App:
             reply = await self._answer(head, site, receive)
         except Exception as error:  # noqa: BLE001 - the top of a request: whatever it was becomes a page
             reply = _failed(error, head or Head(scope["method"], "", (), headers, ""))
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            await send_reply(reply, site, receive, send, has_body=scope["method"] != "HEAD", stall_s=self._stall_s)
+        try:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                await send_reply(reply, site, receive, send, has_body=scope["method"] != "HEAD", stall_s=self._stall_s)
+        except PipelineError as error:
+            # not completed: the connection ends, so that nobody takes the beginning for the whole
+            log.warning("a page was cut off", extra={"code": error.error_code})
 
     async def _answer(self, head: Head, site: Site, receive: Receive) -> Reply:
         if head.method not in _METHODS:
@@ -98,7 +110,11 @@ class App:
             return await self._log_out(head, site, session, receive)
         if head.method == "GET" and not head.wants_json and (head.one("again") or head.one("at")):
             return Reply.redirect(head.without("again", "at") + guard.place(head.one("at")))
-        return await self._show(head, site, session, cookie, receive)
+        try:
+            return await self._show(head, site, session, cookie, receive)
+        except AuditUnavailable as error:
+            # what the doctor said last is for who is logged in alone
+            return _failed(error, head, figures_of(self._services).groups["doctor"].values.get("found", ()))
 
     # --- logins ---
 
@@ -143,12 +159,13 @@ class App:
             token=session.token, last_event_id=head.headers.get("last-event-id", "")[:200],
         )  # fmt: skip
         try:
-            async with asyncio.timeout(self._view_s), self._working:
+            async with asyncio.timeout(self._view_s), self._turn(session.who.key_id):
                 reply = await self._shown(await route.view(asked), head, asked)
         except TimeoutError:
             raise AuditUnavailable("the record took too long; narrow it with since, until or call_id") from None
         if reply.pieces is not None:
-            reply.pieces = self._while_logged_in(reply.pieces, cookie)
+            of_stream = session.who.key_id if reply.media_type == _STREAM else None
+            reply.pieces = self._while_logged_in(reply.pieces, cookie, of_stream)
         if head.one("tz"):
             reply.headers.append(_cookie(site, ZONE_COOKIE, zone, _YEAR_S, is_hidden=False))
         return reply
@@ -159,6 +176,8 @@ class App:
             case Redirect():
                 return Reply.redirect(answer.to)
             case Download():
+                if answer.media_type.encode() == _STREAM and self._streams[asked.who.key_id] >= MOST_STREAMS_OF_ONE:
+                    raise RateLimited(f"this key has {MOST_STREAMS_OF_ONE} live pages open already; close one", retry_after_s=5)
                 await self._note(answer.shown, asked)
                 return await Reply.of_pieces(answer)
             case Page():
@@ -176,10 +195,25 @@ class App:
             Reading(who.key, who.key_id, asked.path, urlencode(asked.query), who.login, shown.call_ids, shown.rows),
         )
 
-    async def _while_logged_in(self, pieces: AsyncIterator[bytes], cookie: str) -> AsyncGenerator[bytes]:
-        """Hand on the pieces until the login ends. None waits for the look at the login: a stream of events would be late by it."""
+    @contextlib.asynccontextmanager
+    async def _turn(self, key_id: str) -> AsyncIterator[None]:
+        """Wait until this key may have one more view at work. Raises RateLimited where too many of its own wait already."""
+        if self._asked[key_id] >= MOST_ASKED_BY_ONE:
+            raise RateLimited(f"{MOST_ASKED_BY_ONE} pages are loading for this key already; try again in a second", retry_after_s=1)
+        self._asked[key_id] += 1
+        try:
+            async with self._turns[key_id], self._working:
+                yield
+        finally:
+            self._asked[key_id] -= 1
+
+    async def _while_logged_in(self, pieces: AsyncIterator[bytes], cookie: str, of_stream: str | None) -> AsyncGenerator[bytes]:
+        """Hand on the pieces until the login ends. None waits for the look at the login: a stream of events would be late by it.
+        `of_stream`: the key whose stream of events this is."""
         over = asyncio.create_task(self._until_logged_out(cookie), name="login of a stream")
         waiting: asyncio.Task[bytes | None] | None = None
+        if of_stream is not None:
+            self._streams[of_stream] += 1
         try:
             while True:
                 waiting = waiting or asyncio.create_task(_next(pieces), name="next piece")
@@ -192,6 +226,8 @@ class App:
                     return
                 yield piece
         finally:
+            if of_stream is not None:
+                self._streams[of_stream] -= 1
             left = {task for task in (waiting, over) if task is not None}
             for task in left:
                 task.cancel()
@@ -202,7 +238,8 @@ class App:
     async def _until_logged_out(self, cookie: str) -> None:
         while True:
             await asyncio.sleep(RECHECK_S)
-            if await self._logins.find(cookie) is None:
+            # an open page is no request: a login that nobody uses becomes idle all the same
+            if await self._logins.find(cookie, is_seen=False) is None:
                 return
 
 
@@ -270,7 +307,7 @@ def _wrong_method(allowed: str) -> InvalidRequest:
     return InvalidRequest(f"this is asked for with {allowed}", code="method_not_allowed", param=allowed)
 
 
-def _failed(error: Exception, head: Head) -> Reply:
+def _failed(error: Exception, head: Head, doctor: Sequence[Mapping[str, str]] = ()) -> Reply:
     """Return the page of an error. The log names what failed and where, never what was asked: that may be content."""
     mark = secrets.token_hex(4)
     own = error if isinstance(error, PipelineError) else PipelineError("an error of ours, not of what you asked; the log has it")
@@ -282,7 +319,7 @@ def _failed(error: Exception, head: Head) -> Reply:
         frames = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
         log.error("a page failed", extra={**said, "error": type(error).__name__, "where": " > ".join(frames[-8:])})
     headers: list[tuple[bytes, bytes]] = []
-    if status == 503:
+    if status in (429, 503):
         headers.append((b"retry-after", str(own.retry_after_s or 5).encode()))
     if status == 405:
         headers.append((b"allow", (own.param or "GET").encode()))
@@ -291,4 +328,4 @@ def _failed(error: Exception, head: Head) -> Reply:
         return Reply(status, dump_json({"error": item}), b"application/json", headers)
     sentence = f"{own.param}: {own.message}" if own.param and status == 400 else own.message
     again = head.without() if head.path and status >= 500 and head.method == "GET" else ""
-    return Reply(status, plain.failed(status, sentence, mark, again=again), headers=headers)
+    return Reply(status, plain.failed(status, sentence, mark, again=again, doctor=doctor), headers=headers)

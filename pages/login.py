@@ -24,6 +24,10 @@ WINDOW_S = 60.0
 MOST_WRONG = 5
 """Wrong keys of one address in that time."""
 MOST_WRONG_IN_ALL = 30
+"""Wrong keys in that time past which only addresses may try that had a right one within `KNOWN_S`."""
+KNOWN_S, MOST_KNOWN = 86400.0, 1_000
+READERS_S = 5.0
+"""How long it is taken for granted that there is a key that may log in."""
 _COOKIE_CHARS = 43
 
 
@@ -41,19 +45,26 @@ class Attempts:
 
     def __init__(self) -> None:
         self._wrong: deque[tuple[float, str]] = deque()
+        self._right: dict[str, float] = {}
 
     def begin(self, address: str, now: float) -> None:
         """Count one. Raises RateLimited where it is one too many."""
         while self._wrong and self._wrong[0][0] <= now - WINDOW_S:
             self._wrong.popleft()
         by_address = Counter(one for _, one in self._wrong)
-        if by_address[address] >= MOST_WRONG or len(self._wrong) >= MOST_WRONG_IN_ALL:
+        # strangers must not keep out who logged in from where they are now
+        is_known = self._right.get(address, -KNOWN_S) > now - KNOWN_S
+        if by_address[address] >= MOST_WRONG or (len(self._wrong) >= MOST_WRONG_IN_ALL and not is_known):
             wait_s = max(1, round(self._wrong[0][0] + WINDOW_S - now))
             raise RateLimited("too many wrong keys; try again in a minute", code="too_many_logins", retry_after_s=wait_s)
         self._wrong.append((now, address))
 
-    def forget(self, address: str) -> None:
-        """Take back the newest one of an address."""
+    def forget(self, address: str, now: float) -> None:
+        """Take back the newest one of an address: its key was right."""
+        self._right.pop(address, None)
+        self._right[address] = now
+        if len(self._right) > MOST_KNOWN:
+            del self._right[next(iter(self._right))]
         for number in range(len(self._wrong) - 1, -1, -1):
             if self._wrong[number][1] == address:
                 del self._wrong[number]
@@ -67,6 +78,7 @@ class Logins:
         self._keys, self._sessions = keys, sessions
         self._names = {key.name for key in keys}
         self._attempts = Attempts()
+        self._had_readers_at = -READERS_S
 
     async def begin(self, key: str, address: str, agent: str) -> str | None:
         """Return the cookie of a new login; None for a key that may not read. Raises RateLimited, AuditUnavailable."""
@@ -75,17 +87,17 @@ class Logins:
         digest = sha256(text).hexdigest()
         if not text or len(text) > MAX_KEY_BYTES or await self._who(digest, "") is None:
             return None
-        self._attempts.forget(address)
+        self._attempts.forget(address, time.monotonic())
         cookie = secrets.token_urlsafe(32)
         await self._sessions.begin(_digest(cookie), digest, agent)
         return cookie
 
-    async def find(self, cookie: str) -> Session | None:
-        """Return the login of a cookie, if it and its key still hold. Raises AuditUnavailable."""
+    async def find(self, cookie: str, *, is_seen: bool = True) -> Session | None:
+        """Return the login of a cookie, if it and its key still hold. Without `is_seen` it goes on being idle. Raises AuditUnavailable."""
         if len(cookie) != _COOKIE_CHARS or not cookie.isascii():
             return None
         digest = _digest(cookie)
-        login = await self._sessions.find(digest)
+        login = await self._sessions.find(digest, is_seen=is_seen)
         if login is None:
             return None
         name = sha256(digest).hexdigest()[:16]
@@ -98,7 +110,13 @@ class Logins:
 
     async def has_readers(self) -> bool:
         """Is there a key that may log in? Raises AuditUnavailable."""
-        return any(ROLES & set(key.roles) for key in self._keys) or await self._sessions.has_key(ROLES)
+        # anybody may ask this, over the connections that also note who reads
+        if any(ROLES & set(key.roles) for key in self._keys) or time.monotonic() < self._had_readers_at + READERS_S:
+            return True
+        found = await self._sessions.has_key(ROLES)
+        if found:
+            self._had_readers_at = time.monotonic()
+        return found
 
     async def _who(self, digest: str, login: str) -> Who | None:
         if (who := self._of_file(digest, login)) is not None:

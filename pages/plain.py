@@ -3,6 +3,8 @@
 Must not know: HTTP beside its status codes, logins.
 """
 
+from collections.abc import Mapping, Sequence
+
 from pages.render import render_outside
 
 _TITLES = {
@@ -16,10 +18,11 @@ def login(next_: str, *, fault: str = "", has_readers: bool = True) -> bytes:
     return render_outside("login.html", "Log in", {"next": next_, "fault": fault, "has_readers": has_readers})
 
 
-def failed(status: int, sentence: str, mark: str, *, again: str = "") -> bytes:
-    """Say what went wrong; `mark` finds it in the log. `again`: where to try it again."""
+def failed(status: int, sentence: str, mark: str, *, again: str = "", doctor: Sequence[Mapping[str, str]] = ()) -> bytes:
+    """Say what went wrong; `mark` finds it in the log. `again`: where to try it again; `doctor`: what it found last."""
     title = _TITLES.get(status, "This did not work")
-    return render_outside("error.html", title, {"status": status, "sentence": sentence, "mark": mark, "again": again})
+    values = {"status": status, "sentence": sentence, "mark": mark, "again": again, "doctor": doctor}
+    return render_outside("error.html", title, values)
 
 
 def onward(to: str) -> bytes:

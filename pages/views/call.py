@@ -1,8 +1,10 @@
 """The page of a call: its story, one block of it, its bytes, and its export."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
+from tempfile import SpooledTemporaryFile
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +36,7 @@ from protocol.errors import InvalidRequest, NotFound
 
 MAX_VALUE, MAX_ORIGIN = 200, 8_000
 """Characters of a parameter, and of the one that names a list with its filters."""
+SPOOLED_BYTES, PIECE_BYTES = 2**20, 2**16
 _NUMBER = 10
 """Digits of a number in a path."""
 TABS = (("Story", ""), ("Request", "request"), ("Wire", "wire"), ("Diff", "diff"), ("Hooks", "hooks"), ("Text", "text"), ("Proof", "proof"))
@@ -235,11 +238,22 @@ async def show_block(asked: Asked) -> Page:
     return Page(template="call_block.html", title=title, values=values, shown=Shown((call_id,), 1))
 
 
+async def spooled(lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    """Hand on pieces once all of them are in a file without a name: whoever takes them slowly holds no connection and no snapshot."""
+    with SpooledTemporaryFile(max_size=SPOOLED_BYTES) as file:
+        async with aclosing(lines):
+            async for piece in lines:
+                file.write(piece)
+        file.seek(0)
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
 async def export(asked: Asked) -> Download:
     """The call as lines of JSON, as `GET /audit/export` has it."""
     call_id = await call_of(asked)
     check_query(asked)
-    lines = export_lines(asked.services.reader.engine, Filters(call_id=call_id))
+    lines = spooled(export_lines(asked.services.reader.engine, Filters(call_id=call_id)))
     name = f"call-{call_id}.jsonl"
     return Download(pieces=lines, media_type="application/x-ndjson", filename=name, shown=Shown((call_id,), 1))
 

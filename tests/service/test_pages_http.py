@@ -5,12 +5,15 @@ import contextlib
 import re
 import socket
 from collections.abc import Iterator
+from hashlib import sha256
 
 import httpx2 as httpx
 import psycopg
 import pytest
 
+from db.engine import open_engine
 from db.keys import KeyStore
+from db.page_sessions import MOST_OF_KEY, PageSessions
 from db.write.insert import AuditInserter
 from tests.support.checks.record import fresh_database, rows, whole_call
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
@@ -179,6 +182,28 @@ def test_an_idle_login_and_an_old_one_end(product: Product) -> None:
             with psycopg.connect(product.database_url, autocommit=True) as owner:
                 owner.execute(f"UPDATE page_sessions SET {change}".encode())
             assert reader.get("/debug/calls").status_code == 303
+
+
+def test_the_oldest_logins_of_a_key_end_where_there_are_too_many(product: Product) -> None:
+    with contextlib.ExitStack() as open_:
+        first, *others = [open_.enter_context(contextlib.closing(log_in(product, ADMIN))) for _ in range(MOST_OF_KEY + 1)]
+        assert first.get("/debug/reads").status_code == 303
+        assert {others[0].get("/debug/reads").status_code, others[-1].get("/debug/reads").status_code} == {200}
+
+
+async def test_a_look_at_a_login_is_no_use_of_it(product: Product) -> None:
+    with contextlib.closing(await asyncio.to_thread(log_in, product, KEY)) as reader:
+        token = sha256(reader.cookies["sluice_pages"].encode()).digest()
+    with psycopg.connect(product.database_url, autocommit=True) as owner:
+        owner.execute("UPDATE page_sessions SET seen_at = now() - interval '30 minutes' WHERE token_sha256 = %s", (token,))
+        engine = open_engine(product.database_url, read_only=False)
+        try:
+            for is_seen in (False, True):
+                assert await PageSessions(engine).find(token, is_seen=is_seen) is not None
+                asked = "SELECT seen_at > now() - interval '1 minute' FROM page_sessions WHERE token_sha256 = %s"
+                assert owner.execute(asked, (token,)).fetchone() == (is_seen,)
+        finally:
+            await engine.dispose()
 
 
 def test_only_admins_see_who_read_what(product: Product) -> None:

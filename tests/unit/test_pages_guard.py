@@ -1,15 +1,21 @@
 """What a request for a page must be: whose host, from where, one of each header; and where a login may lead."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
+from pages.app import MOST_ASKED_BY_ONE, MOST_OF_ONE, App
 from pages.guard import Head, Misdirected, Site, check_source, is_followed_link, place, read_cookie, read_headers, safe_next, site_of
 from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts
 from pages.page import Route
 from pages.router import Router
-from protocol.config import Pages
+from pages.views.call import SPOOLED_BYTES, spooled
+from protocol.config import Config, Pages
 from protocol.errors import Forbidden, InvalidRequest, NotFound, RateLimited
+from protocol.runtime import Runtime
 
 HERE = Site("http://127.0.0.1:8080", is_secure=False, is_loopback=True)
 FORM = "application/x-www-form-urlencoded"
@@ -129,12 +135,15 @@ def test_wrong_keys_are_counted_by_address_and_in_all_and_forgotten_after_a_minu
     with pytest.raises(RateLimited) as refused:
         attempts.begin("a", 10.0)
     assert refused.value.retry_after_s == WINDOW_S - 10
-    attempts.begin("b", 10.0)
-    attempts.forget("b")
+    attempts.begin("d", 10.0)
+    attempts.forget("d", 10.0)
     for number in range(MOST_WRONG_IN_ALL - MOST_WRONG):
         attempts.begin(f"c{number}", 11.0)
     with pytest.raises(RateLimited):
         attempts.begin("b", 12.0)
+    # who had a right key is not kept out by others
+    attempts.begin("d", 12.0)
+    attempts.forget("d", 12.0)
     attempts.begin("a", WINDOW_S + 0.5)
 
 
@@ -145,6 +154,43 @@ def test_wrong_keys_are_counted_by_address_and_in_all_and_forgotten_after_a_minu
 def test_only_a_trusted_proxy_says_who_comes_through_it(peer: str, said: str, address: str) -> None:
     assert Pages(trusted_proxies=("127.0.0.1", "::1")).address_of(peer, said) == address
     assert Pages().address_of(peer, said) == peer
+
+
+async def test_one_key_leaves_room_for_others() -> None:
+    app = App(Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"), ())
+
+    async def ask(key_id: str) -> None:
+        async with app._turn(key_id):
+            pass
+
+    async with AsyncExitStack() as held:
+        for _ in range(MOST_OF_ONE):
+            await held.enter_async_context(app._turn("a"))
+        waiting = [asyncio.create_task(ask("a")) for _ in range(MOST_ASKED_BY_ONE - MOST_OF_ONE)]
+        await asyncio.sleep(0)
+        with pytest.raises(RateLimited):
+            await ask("a")
+        await ask("b")
+        assert not any(one.done() for one in waiting)
+    await asyncio.gather(*waiting)
+    await app.close()
+
+
+async def test_an_export_is_whole_before_any_of_it_is_taken() -> None:
+    left = 3
+
+    async def lines() -> AsyncGenerator[bytes]:
+        nonlocal left
+        while left:
+            yield b"x" * SPOOLED_BYTES
+            left -= 1
+
+    pieces = spooled(lines())
+    size = len(await anext(pieces))
+    assert left == 0
+    async for piece in pieces:
+        size += len(piece)
+    assert size == 3 * SPOOLED_BYTES
 
 
 def test_a_path_is_taken_apart_before_it_is_read() -> None:

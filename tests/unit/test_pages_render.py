@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
+from pages import plain
 from pages.assets import address, assets
 from pages.page import Asked, Page, Services, Who
 from pages.pretty import pretty
@@ -84,6 +85,13 @@ def test_pretty_json_is_the_same_json(value: object, indent: int | None) -> None
 def test_pages_of_those_outside_have_a_head_without_links() -> None:
     html = render_outside("base.html", "Log in", {}).decode()
     assert "<title>Log in · Sluice</title>" in html and "<nav" not in html and "app.css" in html
+
+
+def test_a_page_that_failed_says_what_the_doctor_found() -> None:
+    found = [{"what": "database", "state": "failed", "said": "PostgreSQL <b>does not answer"}]
+    page = plain.failed(503, "not now", "ab12", again="/debug/calls", doctor=found).decode()
+    assert "database, failed: PostgreSQL &lt;b&gt;does not answer" in page and "Try again" in page
+    assert "doctor" not in plain.failed(503, "not now", "ab12").decode()
 
 
 def test_who_reads_and_where_is_in_the_head() -> None:
