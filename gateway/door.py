@@ -40,8 +40,8 @@ _HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-        b"frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+        b"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
     ),
     (b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"),
     (b"cross-origin-opener-policy", b"same-origin"), (b"cross-origin-resource-policy", b"same-origin"), (b"x-frame-options", b"DENY"),
@@ -81,7 +81,8 @@ class Door:
         # the peer, not what a proxy says of it: this is about connections
         address = str((scope.get("client") or ("",))[0])
         if self._forms.total() >= MAX_FORMS or self._forms[address] >= MAX_FORMS_OF_ONE:
-            await _say(send, 503, "Too many at once", "Too many forms are on their way already. Try again in a second.", (b"retry-after", b"1"))
+            sentence = "Too many forms are on their way already. Try again in a second."
+            await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
             return None
         self._forms[address] += 1
         try:
@@ -94,7 +95,8 @@ class Door:
         return form
 
     async def _admit(self, scope: Scope, form: bytes, receive: Receive, send: Send) -> None:
-        is_stream = scope["path"].endswith("/events") or any(name == b"accept" and b"text/event-stream" in value.lower() for name, value in scope["headers"])
+        says_so = any(name == b"accept" and b"text/event-stream" in value.lower() for name, value in scope["headers"])
+        is_stream = says_so or scope["path"].endswith("/events")
         if self._relays >= MAX_RELAYS or (is_stream and self._streams >= MAX_STREAMS):
             sentence = f"{self._relays} pages are loading through this gateway already. Close a live view, or try again in a second."
             await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
