@@ -24,7 +24,11 @@ def shown(start: bytes, tail: bytes | None, size: int, most: int) -> dict[str, A
     """Return a text as far as it was read: `start` holds its first `most` bytes, `tail` the last ones where it is longer."""
     if size <= most:
         return {"text": to_text(start), "size": size, "cut": False, "tail": ""}
-    end = (tail or b"").decode(errors="ignore")
+    tail = tail or b""
+    # what is read of both ends may meet: then it is all there is, and no byte of it stands twice
+    if (twice := len(start) + len(tail) - size) >= 0:
+        return {"text": to_text(start + tail[twice:]), "size": size, "cut": False, "tail": ""}
+    end = tail.decode(errors="ignore")
     first = start[:ENDS].decode(errors="ignore")
     return {"text": first, "size": size, "cut": True, "tail": end, "first": len(first.encode()), "last": len(end.encode())}
 

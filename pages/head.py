@@ -26,7 +26,7 @@ _ENDS = {
 _IDENTIFIED = "identified"
 """The event that says where the session's name was found."""
 _MOST_MARKS = 40
-"""Judgements and commits that the bar shows; the table has all that are listed."""
+"""Stretches that the bar and its table show, the longest; the page says how many there are."""
 _SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED))
 
 
@@ -155,6 +155,7 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
     return {
         "ms": whole,
         "stretches": _drawn(stretches, whole),
+        "all": len(stretches),
         "lanes": len({one["lane"] for one in stretches}),
         "totals": [{"name": name, "ms": total, "n": n} for name, (total, n) in totals.items() if n],
         "end_ms": ms(ended) if ended else None,

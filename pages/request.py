@@ -5,18 +5,30 @@ import binascii
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
+from pages.escape import is_plain, is_unseen
 from protocol.media import kind_of
 from protocol.records import to_bytes
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart, Turn
 
+_T = TypeVar("_T")
 NEWEST = 3
 """Turns that are open, where nobody knows which ones are new."""
 LISTED = 60
 """Turns that are listed; the raw request has all."""
 MOST, MOST_FOLDED = 4_000, 600
 """Characters of a part that are shown, in an open turn and in a folded one."""
+BUDGET, PARTS = 100_000, 400
+"""Bytes of all turns of a page, about, and parts of them: the newest turns have them first."""
+_OF_SYSTEM, _OF_TOOLS = (16_000, 20), (40_000, 200)
+"""The same of the instructions and of the tools."""
+_TOLD = 300
+"""Characters of a tool's description."""
+_NO_FILES: dict[str, Any] = {"files": [], "files_more": False}
+_SPELLED = 60
+"""Bytes of a page that spell out a character which nobody would see."""
 _LEAST_FILE = 64
 """Characters of base64 that are taken for a file."""
 
@@ -34,19 +46,46 @@ class File:
         return sha256(self.data).hexdigest()
 
 
+@dataclass(slots=True)
+class _Room:
+    """What is left of a page's bytes and parts."""
+
+    size: int
+    parts: int
+
+    def cut(self, text: str, most: int) -> dict[str, Any]:
+        """Return the beginning of a text that still has room, and how long all of it is."""
+        given = text[: min(most, max(0, self.size))]
+        self.size -= len(given) if is_plain(given) else len(given.encode(errors="replace")) + _SPELLED * sum(map(is_unseen, given))
+        return {"text": given, "length": len(text), "cut": len(given) < len(text)}
+
+    def some(self, found: Sequence[_T]) -> Iterator[_T]:
+        """Yield those that still have room."""
+        for one in found:
+            if self.parts <= 0:
+                return
+            self.parts -= 1
+            yield one
+
+
 def shown(request: ChatRequest, *, new: int | None = None) -> dict[str, Any]:
     """Return what the page shows. `new`: how many turns this call has that the one before had not; None: nobody knows."""
     turns = request.turns
     first_open = max(0, len(turns) - (NEWEST if new is None else new))
     listed = range(len(turns) - 1, max(-1, len(turns) - 1 - LISTED), -1)
-    rows = [_turn(number, turns[number], MOST if number >= first_open else MOST_FOLDED) for number in listed]
+    room, of_system, of_tools = _Room(BUDGET, PARTS), _Room(*_OF_SYSTEM), _Room(*_OF_TOOLS)
+    rows = [_turn(number, turns[number], MOST if number >= first_open else MOST_FOLDED, room) for number in listed]
+    system = [of_system.cut(text, MOST) for text in of_system.some(request.system)]
+    tools = [_tool(tool, of_tools) for tool in of_tools.some(request.tools)]
     return {
         "turns": len(turns),
         "open": [row for row in rows if row["number"] >= first_open],
         "folded": [row for row in rows if row["number"] < first_open],
         "not_listed": len(turns) - len(rows),
-        "system": [_cut(text, MOST) for text in request.system],
-        "tools": [_tool(tool) for tool in request.tools],
+        "system": system,
+        "system_more": len(request.system) - len(system),
+        "tools": tools,
+        "tools_more": len(request.tools) - len(tools),
         "facts": _facts(request),
     }
 
@@ -61,38 +100,43 @@ def _facts(request: ChatRequest) -> list[list[str]]:
         "thinking": (reasoning.mode or reasoning.effort) if reasoning else None, "user": request.user,
         "other fields": ", ".join(sorted(request.extra)) or None,
     }  # fmt: skip
-    return [[name, str(value)[:MOST_FOLDED]] for name, value in known.items() if value is not None]
+    return [[name, _beginning(str(value))] for name, value in known.items() if value is not None]
 
 
-def _turn(number: int, turn: Turn, most: int) -> dict[str, Any]:
-    return {"number": number, "role": turn.role, "parts": [_part(part, most) for part in turn.parts]}
+def _beginning(text: str) -> str:
+    if len(text) <= MOST_FOLDED:
+        return text
+    return f"{text[:MOST_FOLDED]} … (the first {MOST_FOLDED:,} of {len(text):,} characters; the raw body has all)"
 
 
-def _part(part: TextPart | ToolUsePart | ToolResultPart | OtherPart, most: int) -> dict[str, Any]:
+def _turn(number: int, turn: Turn, most: int, room: _Room) -> dict[str, Any]:
+    parts = [_part(part, most, room) for part in room.some(turn.parts)]
+    return {"number": number, "role": turn.role, "parts": parts, "more": len(turn.parts) - len(parts)}
+
+
+def _part(part: TextPart | ToolUsePart | ToolResultPart | OtherPart, most: int, room: _Room) -> dict[str, Any]:
     match part:
         case TextPart():
-            return {"kind": "text", "name": "", **_cut(part.text, most), "files": []}
+            return {"kind": "text", "name": "", **room.cut(part.text, most), **_NO_FILES}
         case ToolUsePart():
-            return {"kind": "tool call", "name": part.name, "id": part.id, **_cut(part.arguments, most), "files": []}
+            return {"kind": "tool call", "name": part.name, "id": part.id, **room.cut(part.arguments, most), **_NO_FILES}
         case ToolResultPart():
             kind = "result, an error" if part.is_error else "result"
-            return {"kind": kind, "name": part.tool_call_id, **_cut(part.text, most), "files": _facts_of(files_in(part.extra))}
+            return {"kind": kind, "name": part.tool_call_id, **room.cut(part.text, most), **_facts_of(files_in(part.extra), room)}
         case OtherPart():
             said = part.body.get("thinking")
             text = said if isinstance(said, str) else ""
-            return {"kind": part.kind, "name": "", **_cut(text, most), "files": _facts_of(files_in(part.body))}
+            return {"kind": part.kind, "name": "", **room.cut(text, most), **_facts_of(files_in(part.body), room)}
 
 
-def _tool(tool: Any) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description[:MOST_FOLDED], "kind": tool.kind}
+def _tool(tool: Any, room: _Room) -> dict[str, Any]:
+    return {"name": tool.name, "description": room.cut(tool.description, _TOLD), "kind": tool.kind}
 
 
-def _cut(text: str, most: int) -> dict[str, Any]:
-    return {"text": text[:most], "length": len(text), "cut": len(text) > most}
-
-
-def _facts_of(files: Iterator[File]) -> list[dict[str, Any]]:
-    return [{"media_type": one.media_type, "size": len(one.data), "sha256": one.sha256} for one in files]
+def _facts_of(files: Iterator[File], room: _Room) -> dict[str, Any]:
+    facts = [{"media_type": one.media_type, "size": len(one.data), "sha256": one.sha256} for one in islice(files, max(0, room.parts))]
+    room.parts -= len(facts)
+    return {"files": facts, "files_more": next(files, None) is not None}
 
 
 def files(request: ChatRequest) -> Iterator[File]:

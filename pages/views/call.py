@@ -90,7 +90,7 @@ async def show_call(asked: Asked) -> Page | Redirect:
         **frame(found, "", now),
         "beside": await _beside(asked, found),
         "rows": rows["rows"],
-        "left": rows["left"] if rows["left"] != rows["failed"] else "",
+        **bounded_left(rows["left"] if rows["left"] != rows["failed"] else "", arguments.ENDS),
         "failed": rows["failed"],
         "problem": rows["problem"],
         "timeline": head.timeline(found, now),
@@ -99,6 +99,11 @@ async def show_call(asked: Asked) -> Page | Redirect:
         "pager": _pager(call_id, page, pages, len(found.numbers)),
     }
     return Page(template="call.html", title=_title(values), values=values, shown=Shown((call_id,), len(numbers)))
+
+
+def bounded_left(text: str, most: int) -> dict[str, Any]:
+    """What the client got that is of no block, as far as a page shows it, and how much of it there is."""
+    return {"left": text[:most], "left_length": len(text)}
 
 
 async def _beside(asked: Asked, found: Overview) -> dict[str, Any]:
@@ -166,7 +171,7 @@ async def _rows(asked: Asked, connection: Connection, found: Overview, numbers: 
     for row in rows:
         row["label_of"] = labels.get((found.call_id, row["number"]))
     return {
-        "rows": rows, "left": sides.left if len(sides.left) < arguments.ENDS else "",
+        "rows": rows, "left": sides.left,
         "failed": sides.failed, "problem": sides.problem,
     }  # fmt: skip
 

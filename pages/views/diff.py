@@ -12,7 +12,7 @@ from pages.diff import MOST_S, diff
 from pages.page import Asked, Page, Route, Shown
 from pages.sides import in_order
 from pages.story import Sides
-from pages.views.call import call_of, check_query, frame, number_of, upstream_dialect, whole_sides
+from pages.views.call import bounded_left, call_of, check_query, frame, number_of, upstream_dialect, whole_sides
 from pages.views.large import decoding
 from protocol.errors import InvalidRequest, NotFound
 
@@ -38,7 +38,7 @@ async def show_diff(asked: Asked) -> Page:
         raise NotFound(f"no call {call_id} is on record", param="call_id")
     size = found.chunk_bytes + int(found.releases.size)
     values: dict[str, Any] = {
-        **frame(found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "", "problem": "",
+        **frame(found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "", "left_length": 0, "problem": "",
         "unchanged": 0, "pager": None, "choices": _choices(found, view, by, is_all),
     }  # fmt: skip
     if size > MOST_BYTES or found.chunks > MOST_CHUNKS:
@@ -76,7 +76,7 @@ def _compare(
     listed = changed[(page - 1) * PAGE : page * PAGE]
     return {
         "blocks": [_block(*pair, until, is_all=is_all) for pair in listed],
-        "left": sides.left[: LINES * 80],
+        **bounded_left(sides.left, LINES * 80),
         "problem": sides.problem,
         "unchanged": sum(pair.said == pair.got for pair in pairs),
         "pager": None if pages == 1 else {"page": page, "pages": pages, "blocks": len(changed)},
