@@ -11,11 +11,19 @@ from db.models import Label
 from db.read.items import JsonObject, time
 from db.read.queries import reading
 from db.text import from_column, to_column
-from protocol.errors import InvalidRequest
+from protocol.errors import InvalidRequest, NotFound
 
 Word = Literal["right", "wrong", "unsure"]
 WORDS: tuple[Word, ...] = get_args(Word)
 MAX_NOTE_CHARS = 2_000
+MAX_LABELS = 100
+"""Of one block."""
+_KNOWN = text("""
+SELECT EXISTS (SELECT FROM tool_calls WHERE call_id = :call AND block = :block)
+    OR EXISTS (SELECT FROM blocks WHERE call_id = :call AND block = :block)
+    OR EXISTS (SELECT FROM judgements WHERE call_id = :call AND block = :block),
+    (SELECT count(*) FROM labels WHERE call_id = :call AND block = :block)
+""")
 _NEWEST = text("""
 SELECT DISTINCT ON (l.call_id, l.block) l.call_id, l.block, l.label, l.note, l.key, l.at FROM labels l
 JOIN unnest(CAST(:calls AS uuid[]), CAST(:blocks AS integer[])) AS asked (call_id, block)
@@ -31,13 +39,18 @@ class Labels:
         self._engine = engine
 
     async def add(self, call_id: UUID, block: int, label: str, note: str, *, key: str, key_id: str) -> None:
-        """Keep what somebody said; it is durable when this returns. Raises InvalidRequest, AuditUnavailable."""
+        """Keep what somebody said; it is durable when this returns. Raises InvalidRequest, NotFound, AuditUnavailable."""
         if label not in WORDS:
             raise InvalidRequest(f"must be one of {', '.join(WORDS)}", param="label")
         if len(note) > MAX_NOTE_CHARS:
             raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
         values: dict[str, Any] = {"call_id": call_id, "block": block, "key": to_column(key), "key_id": key_id, "label": label}
         async with reading(self._engine) as connection:
+            is_known, before = (await connection.execute(_KNOWN, {"call": call_id, "block": block})).one()
+            if not is_known:
+                raise NotFound(f"nothing was decided of a block {block} of this call", param="block")
+            if before >= MAX_LABELS:
+                raise InvalidRequest(f"has {MAX_LABELS} labels already", param="block")
             await connection.execute(insert(Label).values(**values, note=to_column(note.strip())))
             await connection.commit()
 

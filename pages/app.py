@@ -174,7 +174,7 @@ class App:
         """Return the answer to send, its content on record."""
         match answer:
             case Redirect():
-                return Reply.redirect(answer.to)
+                return Reply.redirect(_kept(answer.to, head))
             case Download():
                 if answer.media_type.encode() == _STREAM and self._streams[asked.who.key_id] >= MOST_STREAMS_OF_ONE:
                     raise RateLimited(f"this key has {MOST_STREAMS_OF_ONE} live pages open already; close one", retry_after_s=5)
@@ -283,6 +283,14 @@ def _to_login(head: Head) -> Reply:
         return Reply(body=plain.onward(f"{again}{'&' if '?' in again else '?'}again=1"))
     next_ = guard.safe_next(head.without("again"))
     return Reply.redirect(links.with_query(links.LOGIN, {"next": next_ if next_ != links.ROOT else ""}))
+
+
+def _kept(to: str, head: Head) -> str:
+    """A redirect answers in the format that was asked for."""
+    if (form := head.one("format")) not in ("json", "html"):
+        return to
+    path, mark, place = to.partition("#")
+    return f"{path}{'&' if '?' in path else '?'}format={form}{mark}{place}"
 
 
 def _asset(head: Head) -> Reply:

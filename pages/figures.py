@@ -18,6 +18,7 @@ from db.read import overview
 from db.read.items import time as iso
 from db.read.queries import AuditReader, reading
 from pages.page import Services
+from protocol.config import PolicyStep
 from protocol.errors import AuditUnavailable, RateLimited, StreamConnectionLost, StreamProtocolError
 from protocol.runtime import Runtime
 from streams import audit_stream, fitness, heartbeats, layout
@@ -256,6 +257,14 @@ def _sealed(at: datetime | None, checkpoint: str | None) -> JsonObject:
     return found
 
 
+def asks_judge(step: PolicyStep) -> bool:
+    """Does this step ask judge workers? Pages may load no policy, so of a preset its name and options say it."""
+    if step.use != "preset":
+        return step.use == "tool_judge"
+    options = step.options
+    return str(options.get("name", "")).endswith("-judged") or options.get("unsure") == "ask"
+
+
 def examine(settings: Runtime) -> list[JsonObject]:
     """Return what `sluice doctor` would say of what this process may read; nothing where all is well. Blocking."""
     # some 0.1 s and 10 MB, for the first who looks
@@ -264,7 +273,7 @@ def examine(settings: Runtime) -> list[JsonObject]:
     from db import health as of_database
     from streams import health as of_redis
 
-    judged = any(step.use == "tool_judge" for steps in settings.config.policies.values() for step in steps)
+    judged = any(asks_judge(step) for steps in settings.config.policies.values() for step in steps)
     found: list[tuple[str, str, str]] = []
     try:
         with redis.Redis.from_url(settings.redis_url, socket_connect_timeout=1, socket_timeout=2) as client:

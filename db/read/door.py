@@ -23,6 +23,23 @@ SELECT key, code, sum(n - before) AS n, max(minute) AS newest FROM (
 ) AS one GROUP BY key, code HAVING sum(n - before) > 0 ORDER BY n DESC, key, code LIMIT :most
 """
 
+_BY_DAY = """
+SELECT day, sum(n - before) FROM (
+    SELECT to_char(d.minute AT TIME ZONE 'UTC', 'YYYY-MM-DD') AS day, d.n, coalesce(
+        lag(d.n) OVER (PARTITION BY d.gateway, d.code ORDER BY d.minute), (
+        SELECT b.n FROM door_counts b WHERE (b.gateway, b.key, b.code) = (d.gateway, d.key, d.code) AND b.minute < :since
+        ORDER BY b.minute DESC LIMIT 1), 0) AS before
+    FROM door_counts d WHERE d.key = :key AND d.minute >= :since AND d.minute < :until
+) AS one GROUP BY day HAVING sum(n - before) > 0
+"""
+
+
+async def door_by_day(engine: AsyncEngine, since: datetime, until: datetime, *, key: str) -> dict[str, int]:
+    """Return how many requests of a key were refused on each day (UTC) on which there were some. Raises AuditUnavailable."""
+    given = {"since": since.replace(second=0, microsecond=0), "until": until, "key": to_column(key)}
+    async with reading(engine) as connection:
+        return {row[0]: int(row[1]) for row in await connection.execute(text(_BY_DAY), given)}
+
 
 async def read_door(engine: AsyncEngine, since: datetime, until: datetime, *, key: str | None = None) -> JsonObject:
     """Return how many requests were refused from the minute of `since` on and before `until`, by key and error. Raises AuditUnavailable.

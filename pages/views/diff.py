@@ -38,8 +38,8 @@ async def show_diff(asked: Asked) -> Page:
         raise NotFound(f"no call {call_id} is on record", param="call_id")
     size = found.chunk_bytes + int(found.releases.size)
     values: dict[str, Any] = {
-        **frame(found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "", "left_length": 0, "problem": "",
-        "unchanged": 0, "pager": None, "choices": _choices(found, view, by, is_all),
+        **frame(found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "", "left_length": 0,
+        "problem": "", "unchanged": 0, "pager": None, "choices": _choices(found, view, by, is_all),
     }  # fmt: skip
     if size > MOST_BYTES or found.chunks > MOST_CHUNKS:
         values["too_large"] = size

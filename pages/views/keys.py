@@ -8,13 +8,14 @@ from typing import Any
 
 from db.keys import KeyStore, StoredKey
 from db.read import keys as of_record
-from db.read.door import read_door
+from db.read.door import door_by_day, read_door
 from db.read.items import time as iso
 from db.read.queries import reading
 from db.read.usage import Group, last_days, usage
 from pages import links
 from pages.escape import spelled
 from pages.page import Asked, Page, Route
+from pages.views.call import check_query
 from protocol.config import Key
 from protocol.errors import NotFound
 
@@ -24,6 +25,7 @@ _USED = ("calls", "failed", "tool_calls", "refused", "replaced", "input_tokens",
 
 async def list_keys(asked: Asked) -> Page:
     """Every key, those of the configuration first, and names that the record knows and nobody has any more."""
+    check_query(asked)
     engine = asked.services.reader.engine
     stored, used = await asyncio.gather(KeyStore(engine).list_keys(), usage(engine, last_days(WEEK, datetime.now(UTC)), (Group.KEY,)))
     of_key = {item["key"]: {name: item[name] for name in _USED} for item in used["items"]}
@@ -41,23 +43,28 @@ async def list_keys(asked: Asked) -> Page:
 
 async def show_key(asked: Asked) -> Page:
     """One key by its name: what it may, its last call, and its use by day. Raises NotFound."""
+    check_query(asked)
     name, engine = asked.params["name"], asked.services.reader.engine
     now = datetime.now(UTC)
-    stored, used, last, door, switches = await asyncio.gather(
+    stored, used, last, door, refused, switches = await asyncio.gather(
         KeyStore(engine).list_keys(), usage(engine, last_days(DAYS, now), (Group.DAY,), {Group.KEY: name}), _last(asked, name),
         read_door(engine, now - timedelta(days=WEEK), now + timedelta(minutes=1), key=name),
-        asked.services.switches.active(),
+        door_by_day(engine, last_days(DAYS, now).since, now + timedelta(minutes=1), key=name), asked.services.switches.active(),
     )  # fmt: skip
     found = [row for row in _keys(asked, stored) if row["name"] == name]
     if not found and last is None and not used["items"]:
         raise NotFound(f"no key is or was named {spelled(name)[:80]}")
-    days = [{"day": item["day"], "next": _day_after(item["day"]), **{column: item[column] for column in _USED}} for item in used["items"]]
+    of_day = {item["day"]: item for item in used["items"]} | {day: None for day in refused if day not in {i["day"] for i in used["items"]}}
+    days = [
+        {"day": day, "next": _day_after(day), "door": refused.get(day, 0), **{one: item[one] if item else 0 for one in _USED}}
+        for day, item in sorted(of_day.items(), reverse=True)
+    ]
     values = {
         "name": name, "keys": found or [_unknown(name)], "days": days, "newest": used["newest"], "last": last and str(last[0]),
         "last_at": last and iso(last[1]), "revoke": f"sluice keys revoke {quote(name)}",
         "is_stored": any(row["source"] == "table" and row["revoked_at"] is None for row in found),
         "calls": [[one["day"], one["calls"]] for one in reversed(days)], "switches": [one for one in switches if one["key"] == name],
-        "door": door["items"], "door_days": WEEK, "total": {column: sum(one[column] for one in days) for column in _USED},
+        "door": door["items"], "door_days": WEEK, "total": {column: sum(one[column] for one in days) for column in (*_USED, "door")},
     }  # fmt: skip
     return Page(template="key.html", title=f"{spelled(name)[:60]} · key", values=values)
 

@@ -1,5 +1,6 @@
 """The lists: calls, the ledger of tool calls, and what judges blocked."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
@@ -31,7 +32,7 @@ _VERDICTS = {
 
 
 async def calls(asked: Asked) -> Answer:
-    """The calls, newest first; on the first page those that are open come first."""
+    """The calls, newest first; on the first page those of it that are open come first: the record has no index of open calls."""
     found = listing.read(asked, "calls")
     if isinstance(found, Redirect):
         return found
@@ -71,6 +72,11 @@ async def judge_blocks(asked: Asked) -> Answer:
     return replace(page, values={**page.values, **more})
 
 
+async def judge(asked: Asked) -> Redirect:
+    """Judges write no debug log: what they answered is on record."""
+    return Redirect(links.with_query(links.JUDGE_BLOCKS, dict(asked.query)))
+
+
 async def _lines(asked: Asked, found: Listing) -> Download:
     """Whole items as lines of JSON with their labels, a page of them; the last line says whether there are more."""
     page = await asked.services.reader.page(found.of, found.filters)
@@ -80,7 +86,8 @@ async def _lines(asked: Asked, found: Listing) -> Download:
 
     async def pieces() -> AsyncIterator[bytes]:
         for line in lines:
-            yield dump_json(line) + b"\n"
+            # a line may hold megabytes
+            yield await asyncio.to_thread(dump_json, line) + b"\n"
         yield dump_json({"type": "end", "lines": len(lines), "next_cursor": page["next_cursor"]}) + b"\n"
 
     shown = Shown(tuple(dict.fromkeys(call for call, _ in places)), len(lines))
@@ -154,5 +161,6 @@ ROUTES = (
     Route(links.TOOL_CALLS, tool_calls),
     Route(f"{links.ROOT}/tool-call-logs", tool_calls),
     Route(links.JUDGE_BLOCKS, judge_blocks),
+    Route(f"{links.ROOT}/judge", judge),
     Route(links.LABELS, label, method="POST"),
 )

@@ -17,6 +17,7 @@ from pages.escape import spelled
 from pages.figures import Figures, figures_of
 from pages.page import Asked, Download, Page, Route, Shown
 from pages.render import duration, size
+from pages.views.call import check_query
 
 REFUSALS = 10
 STREAM_S = 1800.0
@@ -29,6 +30,7 @@ Text = tuple[str, str]
 
 async def show_overview(asked: Asked) -> Page:
     """The page as of now."""
+    check_query(asked, "said")
     figures = figures_of(asked.services)
     engine, now = asked.services.reader.engine, datetime.now(UTC)
     values, refusals, door, logs = await asyncio.gather(

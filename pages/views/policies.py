@@ -13,7 +13,9 @@ from db.read.usage import Group, Judged, judged, last_days, share, usage
 from pages import links
 from pages.escape import spelled
 from pages.figures import figures_of
+from pages.listing import FIRST_BYTES
 from pages.page import Asked, Page, Route, Shown
+from pages.views.call import check_query
 from protocol.errors import NotFound
 
 DAYS = (1, 7)
@@ -24,6 +26,7 @@ Pair = tuple[str, str]
 
 async def list_policies(asked: Asked) -> Page:
     """Every policy and revision of the last week, and those that workers have."""
+    check_query(asked)
     look, rows = await asyncio.gather(figures_of(asked.services).look(), _rows(asked, None))
     held = _held(look)
     found = [*rows["items"], *(_empty(name, revision) for name, revision in sorted(held) if (name, revision) not in rows["known"])]
@@ -36,23 +39,25 @@ async def list_policies(asked: Asked) -> Page:
 
 async def show_policy(asked: Asked) -> Page:
     """One policy: its revisions, why it refused, how judges answered, and its last blocks. Raises NotFound."""
+    check_query(asked)
     name = asked.params["name"]
     filters = parse_filters([("policy", name), ("verdict", "block"), ("limit", str(BLOCKS))], of="tool-calls")
     since = datetime.now(UTC) - timedelta(days=DAYS[-1])
-    look, rows, blocks, (why, is_cut) = await asyncio.gather(
-        figures_of(asked.services).look(), _rows(asked, name), asked.services.reader.tool_calls(filters), _reasons(asked, since, name)
-    )
+    look, rows, (blocks, _), (why, is_cut) = await asyncio.gather(
+        figures_of(asked.services).look(), _rows(asked, name), asked.services.reader.lines("tool-calls", filters, first=FIRST_BYTES),
+        _reasons(asked, since, name),
+    )  # fmt: skip
     held = {pair: n for pair, n in _held(look).items() if pair[0] == name}
-    if not rows["items"] and not held and not blocks["items"] and name not in asked.services.settings.config.policies:
+    if not rows["items"] and not held and not blocks and name not in asked.services.settings.config.policies:
         raise NotFound(f"no policy named {spelled(name)[:80]} is configured or decided anything in the last {DAYS[-1]} days")
     items = [*rows["items"], *(_empty(*pair) for pair in sorted(held) if pair not in rows["known"])]
     values = {
         "policy": name, "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in items], "newest": rows["newest"],
         "is_known": look["workers"]["age_s"] is not None, "days": DAYS, "reasons": [one._asdict() for one in why],
-        "reasons_cut": is_cut, "most": of_record.MOST, "blocks": blocks["items"], "histograms": _histograms(rows["judged"]),
+        "reasons_cut": is_cut, "most": of_record.MOST, "blocks": blocks, "histograms": _histograms(rows["judged"]),
         "waiting": [one for one in _waiting(look, _held(look)) if one["policy"] == name],
     }  # fmt: skip
-    shown = Shown([UUID(call) for call in {one["call_id"] for one in blocks["items"]}], len(blocks["items"]) + len(why))
+    shown = Shown([UUID(call) for call in {one["call_id"] for one in blocks}], len(blocks) + len(why))
     return Page(template="policy.html", title=f"{spelled(name)[:60]} · policy", values=values, shown=shown)
 
 

@@ -10,6 +10,7 @@ from pages.conversation import Act, Step, Turn, branches, steps, wanted
 from pages.diff import Diff
 from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown
 from pages.session_export import FORMS, export
+from pages.views.call import check_query
 from protocol.errors import InvalidRequest, NotFound
 from protocol.prefix_tree import MAIN, Placed, place
 from protocol.sessions import GUESSED
@@ -47,6 +48,7 @@ async def sessions(asked: Asked) -> Answer:
 
 async def session(asked: Asked) -> Answer:
     """One session, or its export."""
+    check_query(asked, "export", "from")
     key, name = asked.params["key"], asked.params["session"]
     reader = SessionReader(asked.services.reader.engine)
     found = await reader.calls(key, name)

@@ -99,6 +99,20 @@ def test_what_was_refused_at_the_door_is_on_the_overview_and_on_the_key(product:
     assert [one["type"] for one in as_json(reader, "/debug")["logs"]][:2] == ["transport", "endpoint"]
 
 
+@pytest.mark.parametrize(
+    "path", ["/debug", "/debug/keys", "/debug/keys/dev", "/debug/policies", "/debug/policies/default", "/debug/sessions/a/b"]
+)
+def test_a_parameter_that_nobody_knows_is_named(reader: httpx.Client, path: str) -> None:
+    answer = reader.get(path, params={"sinse": "-1h", "format": "json"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "sinse")
+
+
+def test_a_redirect_keeps_the_format(reader: httpx.Client) -> None:
+    answer = reader.get("/debug/calls", params={"since": "-1h", "format": "json"})
+    assert answer.status_code == 303 and answer.headers["location"].endswith("&format=json")
+    assert reader.get(answer.headers["location"]).headers["content-type"] == "application/json"
+
+
 def test_figures_go_on_in_a_stream_of_events(reader: httpx.Client) -> None:
     with reader.stream("GET", "/debug/events") as answer:
         assert answer.headers["content-type"] == "text/event-stream"

@@ -163,6 +163,23 @@ async def test_a_label_that_is_none_is_refused(url: str, reader: AuditReader, fo
         await lists.label(replace(_asked(reader, "/debug/labels"), form={"right": f"{call_id()}-1"}))
 
 
+async def test_only_what_was_decided_has_labels_and_not_without_end(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("db.labels.MAX_LABELS", 2)
+    call = call_id()
+    await insert(url, call_record(call), tool_call_record(call, block=1))
+    asked = _asked(reader, "/debug/labels")
+    with pytest.raises(NotFound):
+        await lists.label(replace(asked, form={"right": f"{call}-2"}))
+    for _ in range(2):
+        await lists.label(replace(asked, form={"wrong": f"{call}-1"}))
+    with pytest.raises(InvalidRequest, match="labels already"):
+        await lists.label(replace(asked, form={"wrong": f"{call}-1"}))
+
+
+async def test_the_judge_leads_to_what_it_blocked(reader: AuditReader) -> None:
+    assert await lists.judge(_asked(reader, "/debug/judge?key=dev")) == Redirect("/debug/judge-blocks?key=dev")
+
+
 async def test_a_call_has_neighbours_in_the_list_that_it_was_opened_from(url: str, reader: AuditReader) -> None:
     calls = sorted((call_id(NOW - n * 1000) for n in range(4)), reverse=True)
     for n, call in enumerate(calls):

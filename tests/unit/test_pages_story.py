@@ -6,11 +6,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from db.read.story import Details, Overview, Span
 from pages import arguments, head, story
 from pages.sides import Got, Said
 from pages.story import Cut, Sides
+from pages.views.call import bounded_left
 
 CALL = UUID("01a1fcc0-0000-7000-8000-000000000001")
 BEGAN = datetime(2026, 11, 22, 14, 3, 7, 120_000, UTC)
@@ -170,6 +173,30 @@ def test_long_arguments_are_cut_and_say_so() -> None:
     found = call(*(tool(n, size=5_000_000, released_size=None) for n in range(50)))
     assert story.cut_for(found, found.numbers).most < 500
     assert story.cut_for(found, found.numbers[:2]).most == arguments.WHOLE
+
+
+@given(st.integers(0, 12_000), st.integers(1, 10_000), st.integers(0, 5_000))
+def test_both_ends_of_arguments_never_meet(size: int, most: int, tail: int) -> None:
+    text = bytes(97 + n % 23 for n in range(size))
+    tail = min(tail, most)
+    made = arguments.shown(text[:most], text[-tail:] if size > most and tail else None, size, most)
+    if not made["cut"]:
+        assert made["text"].encode() == text
+        return
+    start, end = made["text"].encode(), made["tail"].encode()
+    assert text.startswith(start) and text.endswith(end) and len(start) + len(end) < size
+    assert (made["first"], made["last"]) == (len(start), len(end))
+
+
+def test_the_table_of_stretches_says_how_many_there_are() -> None:
+    found = call(*(tool(n) for n in range(60)))
+    line = head.timeline(found, at(5000))
+    assert line is not None and (len(line["stretches"]), line["all"]) == (40, 63)
+
+
+def test_what_the_client_got_besides_says_how_much_it_is() -> None:
+    assert bounded_left("x" * 5_000, 4_096) == {"left": "x" * 4_096, "left_length": 5_000}
+    assert bounded_left("", 4_096) == {"left": "", "left_length": 0}
 
 
 def test_what_the_client_got_instead_is_told() -> None:
