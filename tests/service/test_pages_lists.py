@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import pytest
 
 from db.engine import open_engine
 from db.labels import Labels
+from db.read.door import door_by_day
 from db.read.queries import AuditReader
 from db.switches import DebugSwitches
 from pages import listing
@@ -20,7 +22,7 @@ from protocol.config import Config, Key
 from protocol.errors import InvalidRequest, NotFound
 from protocol.runtime import Runtime
 from tests.support.checks.reading import end_record, insert
-from tests.support.checks.record import NOW, call_id, call_record, judgement_record, tool_call_record, whole_call
+from tests.support.checks.record import NOW, call_id, call_record, judgement_record, rows, tool_call_record, whole_call
 
 LONG = b'{"command": "' + b"\xe2\x82\xac" * 100_000 + b'"}'
 
@@ -174,6 +176,16 @@ async def test_only_what_was_decided_has_labels_and_not_without_end(url: str, re
         await lists.label(replace(asked, form={"wrong": f"{call}-1"}))
     with pytest.raises(InvalidRequest, match="labels already"):
         await lists.label(replace(asked, form={"wrong": f"{call}-1"}))
+
+
+async def test_what_the_door_refused_of_a_key_is_counted_by_day(url: str, reader: AuditReader) -> None:
+    counts = [("g1", "dev", "2026-11-19T23:59:00Z", 5), ("g1", "dev", "2026-11-20T10:00:00Z", 7), ("g1", "dev", "2026-11-21T10:00:00Z", 8)]
+    counts += [("g1", "dev", "2026-11-21T11:00:00Z", 12), ("g2", "dev", "2026-11-21T11:00:00Z", 1), ("g1", "app", "2026-11-21T11:00:00Z", 9)]
+    for row in counts:
+        rows(url, "INSERT INTO door_counts (gateway, key, code, minute, n) VALUES (%s, %s, '403 wrong_role', %s, %s) RETURNING 1", *row)
+    since, until = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
+    assert await door_by_day(reader.engine, since, until, key="dev") == {"2026-11-20": 2, "2026-11-21": 6}
+    assert await door_by_day(reader.engine, since, until, key="nobody") == {}
 
 
 async def test_the_judge_leads_to_what_it_blocked(reader: AuditReader) -> None:
