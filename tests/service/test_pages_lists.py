@@ -180,7 +180,11 @@ async def test_only_what_was_decided_has_labels_and_not_without_end(url: str, re
 
 async def test_what_the_door_refused_of_a_key_is_counted_by_day(url: str, reader: AuditReader) -> None:
     counts = [("g1", "dev", "2026-11-19T23:59:00Z", 5), ("g1", "dev", "2026-11-20T10:00:00Z", 7), ("g1", "dev", "2026-11-21T10:00:00Z", 8)]
-    counts += [("g1", "dev", "2026-11-21T11:00:00Z", 12), ("g2", "dev", "2026-11-21T11:00:00Z", 1), ("g1", "app", "2026-11-21T11:00:00Z", 9)]
+    counts += [
+        ("g1", "dev", "2026-11-21T11:00:00Z", 12),
+        ("g2", "dev", "2026-11-21T11:00:00Z", 1),
+        ("g1", "app", "2026-11-21T11:00:00Z", 9),
+    ]
     for row in counts:
         rows(url, "INSERT INTO door_counts (gateway, key, code, minute, n) VALUES (%s, %s, '403 wrong_role', %s, %s) RETURNING 1", *row)
     since, until = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
