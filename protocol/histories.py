@@ -6,6 +6,7 @@ of all that an agent does, and some change with each call. Must not know: SQL, s
 """
 
 import hashlib
+import re
 import struct
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ _INJECTED = (
     "ide_selection",
 )  # fmt: skip
 """Elements that agents put into a user's turn and nobody typed."""
+_BEGIN = re.compile(f"<({'|'.join(_INJECTED)})[> ]")
 _OFFSET = struct.Struct(">II")
 _SIDE_TOKENS = 1
 _MOST_KNOWN = 20_000
@@ -129,14 +131,12 @@ def typed(content: object) -> str:
 
 def _first_words(text: str) -> str:
     kept, at, text = [], 0, text if len(text) <= _MOST_TYPED else text[:_MOST_TYPED]
-    while (begin := text.find("<", at)) >= 0:
-        name = next((name for name in _INJECTED if text.startswith((f"{name}>", f"{name} "), begin + 1)), "")
-        kept.append(text[at : begin if name else begin + 1])
-        at = begin + 1
-        if name:
-            # one that is not closed goes to the end: it was cut
-            close = text.find(f"</{name}>", begin)
-            at = close + len(name) + 3 if close >= 0 else len(text)
+    # one expression for all names: a text may be made of nothing but "<"
+    while (found := _BEGIN.search(text, at)) is not None:
+        kept.append(text[at : found.start()])
+        # one that is not closed goes to the end: it was cut
+        close = text.find(f"</{found[1]}>", found.end())
+        at = close + len(found[1]) + 3 if close >= 0 else len(text)
     words = " ".join("".join([*kept, text[at:]]).split())
     return words if len(words) <= PREVIEW_CHARS else words[:PREVIEW_CHARS] + "…"
 

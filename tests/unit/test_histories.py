@@ -69,6 +69,8 @@ def test_a_system_prompt_at_the_beginning_is_no_turn() -> None:
         ([{"type": "text", "text": "<system-reminder>a</system-reminder>"}, {"type": "text", "text": "b < c"}], "b < c"),
         ([{"type": "image"}, 7, {"type": "tool_result", "content": "x"}], ""),
         ("<system-reminder>not closed", ""),
+        ("<<system-reminder>a</system-reminder><system-reminders>b", "<<system-reminders>b"),
+        ("a <command-args x=1>b</command-args> c", "a c"),
         ("<environment_context>\n<cwd>/a</cwd></environment_context><task>do it</task>", "<task>do it</task>"),
         (None, ""),
         ("x" * 200, "x" * 160 + "…"),

@@ -11,6 +11,7 @@ from bench.histories import history
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
+from protocol.histories import typed
 from streams import layout
 
 CALL = layout.new_call_id()
@@ -73,3 +74,9 @@ def test_an_answer_twice_as_long_takes_twice_the_calls(kind: str) -> None:
     fed(10)()
     less, more = counted(fed(2_000)), counted(fed(4_000))
     assert 1.8 < more / less < 2.2
+
+
+def test_a_text_of_nothing_but_signs_is_looked_through_at_once() -> None:
+    # each "<" may begin what an agent put in; on a page there are thousands of such texts
+    assert typed("<" * 200) == "<" * 160 + "…"
+    assert counted(lambda: typed("<" * 40_000)) < 50
