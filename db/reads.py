@@ -16,7 +16,7 @@ from protocol.errors import AuditUnavailable
 _MAY_NOT = "42501"
 """PostgreSQL's word for a right that is missing."""
 MAX_CALLS = 1_000
-"""Calls that one row names; an answer that shows more says how many rows it has."""
+"""Calls that one row names; an answer that shows more has several rows, each with the number of rows of the whole answer."""
 MAX_CHARS = 2_000
 """Of a path or of filters; longer ones are kept as their beginning and their hash."""
 
@@ -37,7 +37,9 @@ class Reading:
 def of_item(item: Mapping[str, Any]) -> tuple[list[UUID], int]:
     """Return the calls that an answer of the audit API names, and how many rows it has."""
     items = item["items"] if isinstance(item.get("items"), list) else [item]
-    named = dict.fromkeys(str(one["call_id"]) for one in items if isinstance(one, Mapping) and one.get("call_id"))
+    named = dict.fromkeys(
+        str(one[name]) for one in items if isinstance(one, Mapping) for name in ("call_id", "preview_call_id") if one.get(name)
+    )
     return [UUID(call_id) for call_id in named], len(items)
 
 
@@ -45,11 +47,13 @@ async def note(engine: AsyncEngine, read: Reading) -> None:
     """Write it down; it is durable when this returns. Raises AuditUnavailable."""
     values = {
         "key": to_column(read.key), "key_id": read.key_id, "session": read.session, "path": to_column(to_short(read.path, MAX_CHARS)),
-        "filters": to_column(to_short(read.filters, MAX_CHARS)), "call_ids": list(read.call_ids[:MAX_CALLS]), "rows": read.rows,
+        "filters": to_column(to_short(read.filters, MAX_CHARS)), "rows": read.rows,
     }  # fmt: skip
+    calls = list(read.call_ids)
+    named = [calls[begin : begin + MAX_CALLS] for begin in range(0, len(calls), MAX_CALLS)] or [[]]
     try:
         async with reading(engine) as connection:
-            await connection.execute(insert(Read).values(values))
+            await connection.execute(insert(Read), [{**values, "call_ids": some} for some in named])
             await connection.commit()
     except AuditUnavailable as error:
         if getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) == _MAY_NOT:

@@ -13,8 +13,10 @@ import pytest
 import db.read.counts
 import db.read.lists
 import db.read.queries
+from db.engine import open_engine
 from db.filters import parse_filters
 from db.read.queries import AuditReader
+from db.reads import MAX_CALLS, Reading, note
 from gateway.audit import Audit, make_audit
 from protocol.config import Config, Key
 from protocol.records import BlockRecord
@@ -214,6 +216,20 @@ async def test_who_reads_is_on_record_before_content_is_sent(url: str, client: h
     for path in asked[:5]:
         answer = await client.get(f"/audit/{path}")
         assert answer.status_code == 503 and one not in answer.text and "nothing is shown" in answer.text
+
+
+async def test_an_answer_of_many_calls_names_all_of_them(url: str) -> None:
+    calls = [UUID(call_id()) for _ in range(2 * MAX_CALLS + 1)]
+    engine = open_engine(url, read_only=False, answer_s=5.0, pool_size=1)
+    try:
+        await note(engine, Reading("a", "k", "/debug/sessions/a/s", call_ids=calls, rows=len(calls)))
+        await note(engine, Reading("a", "k", "/debug/ledger"))
+    finally:
+        await engine.dispose()
+    found = rows(url, "SELECT path, call_ids, rows FROM reads")
+    of_calls = [row for row in found if row[1]]
+    assert sorted(len(row[1]) for row in of_calls) == [1, MAX_CALLS, MAX_CALLS] and len(found) == 4
+    assert {call for row in of_calls for call in row[1]} == set(calls) and {row[2] for row in of_calls} == {len(calls)}
 
 
 async def test_items_that_go_before_they_are_read_are_left_out(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
