@@ -13,12 +13,15 @@ from uuid import UUID
 from db.read.sessions import TURN_BYTES, Said, SessionCall
 from pages.diff import Diff, diff
 from pages.sides import Listener, read_client
+from protocol.events import BlockKind
 from protocol.histories import spans, typed
 from protocol.prefix_tree import MAIN, Placed
 from protocol.records import to_text
 
 PART_CHARS = 4_000
 """Characters of a part that a page shows."""
+BUDGET, BUDGET_PARTS, _LEAST = 120_000, 600, 160
+"""Characters and parts that a page shows in all. Past the characters a part has `_LEAST`, past the parts they are counted."""
 _DIFF_CHARS, _DIFF_S = 20_000, 0.02
 
 
@@ -41,6 +44,8 @@ class Turn:
     parts: list[Part]
     number: int
     is_foreign: bool = False
+    skipped: int = 0
+    """Parts that are not shown."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,7 @@ class Act:
     kind: str
     text: str
     size: int
+    """Characters of the whole; bytes where only its beginning was read (`is_begun`)."""
     name: str = ""
     verdict: str = ""
     reason: str = ""
@@ -57,6 +63,9 @@ class Act:
     block: int = -1
     released: str | None = None
     """The arguments that went out, where they differ."""
+    is_begun: bool = False
+    is_released_begun: bool = False
+    """A page shows only the beginning of `released`."""
 
 
 @dataclass(slots=True)
@@ -70,7 +79,13 @@ class Step:
     skipped: int = 0
     """New turns that are not shown, as they are too large together."""
     change: Diff | None = None
+    is_change_cut: bool = False
+    """Only the beginning of both sides was compared; without `change` nothing, as the page has too much."""
     acts: list[Act] = field(default_factory=list)
+    skipped_acts: int = 0
+    """What the model said that is not shown."""
+    answer_bytes: int = 0
+    """Of an answer of which only the beginning was read."""
 
 
 def wanted(
@@ -91,16 +106,63 @@ def wanted(
 
 
 def steps(calls: Sequence[SessionCall], placed: Sequence[Placed], indexes: Sequence[int], said: Said, *, cut: bool = True) -> list[Step]:
-    """Return these calls with what is new in them. `cut`: of each part only the beginning, and its size."""
-    found = [_step(calls, placed, index, said) for index in indexes]
-    if cut:
-        for step in found:
-            for part in (part for turn in step.turns for part in turn.parts):
-                part.text = part.text[:PART_CHARS]
-            for act in step.acts:
-                act.text = act.text[:PART_CHARS]
-                act.released = act.released[:PART_CHARS] if act.released is not None else None
+    """Return these calls with what is new in them. `cut`: as much as a page holds, and how much it all is. Takes up to a second of CPU."""
+    room = _Room()
+    found = []
+    for index in indexes:
+        step = _step(calls, placed, index, said)
+        if cut:
+            room.fit(step)
+        found.append(step)
     return found
+
+
+class _Room:
+    """What is left of a page. Clients choose how many parts a turn has, and how long they are."""
+
+    def __init__(self) -> None:
+        self._chars, self._parts = BUDGET, BUDGET_PARTS
+
+    def fit(self, step: Step) -> None:
+        """Leave out of a step what the page does not hold, and count it."""
+        acts = self._first(len(step.acts))
+        step.skipped_acts += len(step.acts) - acts
+        step.acts = step.acts[:acts]
+        for act in step.acts:
+            act.text = self._beginning(act.text)
+            if act.released is not None:
+                kept = self._beginning(act.released)
+                act.is_released_begun, act.released = len(kept) < len(act.released), kept
+            act.name, act.reason = _short(act.name), _short(act.reason)
+        turns = []
+        for turn in step.turns:
+            if kept_parts := self._first(len(turn.parts) or 1):
+                turn.skipped, turn.parts = max(0, len(turn.parts) - kept_parts), turn.parts[:kept_parts]
+                for part in turn.parts:
+                    part.text, part.name, part.id = self._beginning(part.text), _short(part.name), _short(part.id)
+                turns.append(turn)
+        step.skipped += len(step.turns) - len(turns)
+        step.turns = turns
+        if step.change is not None:
+            size = sum(len(line.text) for line in step.change.lines if line.sign != " ")
+            if size > self._chars:
+                step.change = None
+            else:
+                self._chars -= size
+
+    def _first(self, count: int) -> int:
+        kept = min(count, self._parts)
+        self._parts -= kept
+        return kept
+
+    def _beginning(self, text: str) -> str:
+        kept = text[: min(PART_CHARS, max(self._chars, _LEAST))]
+        self._chars = max(0, self._chars - len(kept))
+        return kept
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LEAST else text[:_LEAST] + "…"
 
 
 def _add(pieces: dict[UUID, tuple[int, int]], call: SessionCall, common: int) -> None:
@@ -120,10 +182,14 @@ def _step(calls: Sequence[SessionCall], placed: Sequence[Placed], index: int, sa
     step.skipped = max(0, call.turns - at.common - len(new))
     if at.parent >= 0 and at.changed:
         parent = calls[at.parent]
-        before = "\n\n".join(map(_plain, _turns(parent, at.common, said)))[:_DIFF_CHARS]
-        step.change = diff(before, "\n\n".join(map(_plain, new))[:_DIFF_CHARS], seconds=_DIFF_S)
+        before, after = ("\n\n".join(map(_plain, turns)) for turns in (_turns(parent, at.common, said), new))
+        step.change = diff(before[:_DIFF_CHARS], after[:_DIFF_CHARS], seconds=_DIFF_S)
+        step.is_change_cut = max(len(before), len(after)) > _DIFF_CHARS
     step.turns = _without_echo(new, calls[at.parent] if at.parent >= 0 and not at.changed else None, said)
     step.acts = acts(call, said)
+    asked = sum(act.kind in (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE) for act in step.acts)
+    step.skipped_acts = max(0, call.item.get("tool_calls", 0) - asked)
+    step.answer_bytes = said.cut.get(call.call_id, 0)
     return step
 
 
@@ -206,7 +272,12 @@ def _without_echo(turns: list[Turn], parent: SessionCall | None, said: Said) -> 
     got = _released(parent, said)
     if got is None:
         return turns
-    if _same(turns[:back], got, is_whole=parent.item["state"] == "ENDED"):
+    is_whole = parent.item["state"] == "ENDED"
+    if parent.call_id in said.cut:
+        if _may_be(turns[:back], got, is_whole=is_whole):
+            # how it goes on nobody knows here: it is shown, and neither the model's nor another's
+            return turns
+    elif _same(turns[:back], got, is_whole=is_whole):
         return turns[back:]
     for turn in turns[:back]:
         turn.is_foreign = True
@@ -221,15 +292,38 @@ def _released(call: SessionCall, said: Said) -> Listener | None:
 def _same(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
     """Is what comes back what went out? Clients cut blanks, leave thinking out, and part or join texts; of an answer that broke off they
     keep what they had by then."""
-    parts = [part for turn in turns for part in turn.parts]
-    text = "".join("".join(part.text.split()) for part in parts if part.kind in ("text", "injected"))
-    asked = [(part.name, _value(part.text)) for part in parts if part.kind == "tool_use"]
-    blocks = [got.blocks[number] for number in sorted(got.blocks)]
-    sent = "".join("".join(block.text.split()) for block in blocks if block.kind == "text")
-    calls = [(block.name, _value(block.text)) for block in blocks if block.is_call]
+    text, asked = _back(turns)
+    sent, calls = _went(got)
     if not is_whole:
         return sent.startswith(text) and calls[: len(asked)] == asked
     return text == sent and asked == calls
+
+
+def _may_be(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
+    """Does what comes back begin as what went out, of which only the beginning was read?"""
+    text, asked = _back(turns)
+    sent, calls = _went(got)
+    if got.blocks and got.blocks[max(got.blocks)].is_call:
+        # its arguments may go on
+        calls = calls[:-1]
+    if is_whole:
+        return text.startswith(sent) and asked[: len(calls)] == calls
+    least = min(len(asked), len(calls))
+    return (text.startswith(sent) or sent.startswith(text)) and asked[:least] == calls[:least]
+
+
+def _back(turns: Sequence[Turn]) -> tuple[str, list[tuple[str, Any]]]:
+    """The text and the tool calls of the model's turn as the client sent it."""
+    parts = [part for turn in turns for part in turn.parts]
+    text = "".join("".join(part.text.split()) for part in parts if part.kind in ("text", "injected"))
+    return text, [(part.name, _value(part.text)) for part in parts if part.kind == "tool_use"]
+
+
+def _went(got: Listener) -> tuple[str, list[tuple[str, Any]]]:
+    """The same of what went out."""
+    blocks = [got.blocks[number] for number in sorted(got.blocks)]
+    text = "".join("".join(block.text.split()) for block in blocks if block.kind == "text")
+    return text, [(block.name, _value(block.text)) for block in blocks if block.is_call]
 
 
 def _value(arguments: str) -> Any:
@@ -260,11 +354,12 @@ def acts(call: SessionCall, said: Said) -> list[Act]:
 def _act_of_call(known: Mapping[str, Any] | None, name: str, sent: str) -> Act:
     if known is None:
         return Act("tool_use", sent, len(sent), name)
-    asked = to_text(known["arguments"])
+    asked, size = to_text(known["arguments"]), known["size"]
+    is_begun = size > len(known["arguments"])
     out = None if known["released"] is None else to_text(known["released"])
     return Act(
-        "tool_use", asked, len(asked), known["name"], known["verdict"], known["reason"], known["policy"], known["block"],
-        out if out is not None and out != asked else None,
+        "tool_use", asked, size if is_begun else len(asked), known["name"], known["verdict"], known["reason"], known["policy"],
+        known["block"], out if out is not None and (is_begun or out != asked) else None, is_begun,
     )  # fmt: skip
 
 

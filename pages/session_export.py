@@ -1,14 +1,15 @@
 """A session as a file: JSON lines, one a call; Markdown; plain text. Each turn stands in it once."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from db.read.sessions import SessionCalls, SessionReader
+from db.read.sessions import ANSWER_BYTES, Said, SessionCalls, SessionReader
 from pages.conversation import Act, Step, Turn, steps, wanted
 from pages.escape import spelled
 from protocol.prefix_tree import MAIN, Placed
 
-_AT_ONCE = 20
+_AT_ONCE = 10
 _ROLES = {"user": "Client", "assistant": "Model, as the client sent it", "tool": "Tool result", "system": "System"}
 Write = Callable[[Step], str]
 
@@ -19,9 +20,19 @@ async def export(reader: SessionReader, found: SessionCalls, placed: Sequence[Pl
         indexes = range(begin, min(begin + _AT_ONCE, len(found.calls)))
         pieces, released = wanted(found.calls, placed, indexes)
         said = await reader.said(pieces, released)
-        yield "".join(map(write, steps(found.calls, placed, indexes, said, cut=False))).encode(errors="backslashreplace")
+        yield await asyncio.to_thread(_written, found, placed, indexes, said, write)
     if found.more:
-        yield f"... more calls than {len(found.calls):,} are in this session\n".encode()
+        yield _more(len(found.calls), write).encode()
+
+
+def _written(found: SessionCalls, placed: Sequence[Placed], indexes: Sequence[int], said: Said, write: Write) -> bytes:
+    return "".join(map(write, steps(found.calls, placed, indexes, said, cut=False))).encode(errors="backslashreplace")
+
+
+def _more(calls: int, write: Write) -> str:
+    if write is _json_line:
+        return json.dumps({"more": True, "calls": calls}) + "\n"
+    return f"... more calls than {calls:,} are in this session\n"
 
 
 def _json_line(step: Step) -> str:
@@ -30,6 +41,7 @@ def _json_line(step: Step) -> str:
         **step.call.item, "branch": None if at.branch == MAIN else at.branch, "index": step.index,
         "parent": at.parent if at.parent >= 0 else None, "agent": step.call.marked.agent, "common_turns": at.common,
         "history_changed": at.changed, "history_begins": at.begins, "skipped_turns": step.skipped,
+        "skipped_acts": step.skipped_acts, "answer_bytes": step.answer_bytes or None,
         "turns": [
             {"role": turn.role, "number": turn.number, "foreign": turn.is_foreign,
              "parts": [{"kind": one.kind, "text": one.text, "name": one.name, "id": one.id} for one in turn.parts]}
@@ -37,7 +49,7 @@ def _json_line(step: Step) -> str:
         ],
         "released": [
             {"kind": act.kind, "text": act.text, "name": act.name, "verdict": act.verdict, "reason": act.reason, "policy": act.policy,
-             "released": act.released}
+             "released": act.released, "bytes": act.size if act.is_begun else None}
             for act in step.acts
         ],
     }  # fmt: skip
@@ -48,6 +60,7 @@ def _markdown(step: Step) -> str:
     lines = [f"\n## {_title(step)}\n"]
     lines += [f"**{_said_by(turn)}**\n\n{_quoted(_of_turn(turn))}\n" for turn in step.turns]
     lines += [f"**Model**{_verdict(act)}\n\n{_quoted(_of_act(act))}\n" for act in step.acts]
+    lines += [f"*{one}*\n" for one in _left_out(step)]
     return "\n".join(lines)
 
 
@@ -55,7 +68,15 @@ def _plain(step: Step) -> str:
     lines = [f"\n=== {_title(step)} ==="]
     lines += [f"[{_said_by(turn)}]\n{_of_turn(turn)}" for turn in step.turns]
     lines += [f"[Model{_verdict(act)}]\n{_of_act(act)}" for act in step.acts]
+    lines += [f"[{one}]" for one in _left_out(step)]
     return spelled("\n".join(lines)) + "\n"
+
+
+def _left_out(step: Step) -> list[str]:
+    """What a file does not have of a call, which has it on its own pages."""
+    left = [f"{step.skipped:,} more new turns are in the request"] if step.skipped else []
+    left += [f"{step.skipped_acts:,} more tool calls are on the call's page"] if step.skipped_acts else []
+    return left + ([f"of the answer's {step.answer_bytes:,} bytes the first {ANSWER_BYTES:,} are read here"] if step.answer_bytes else [])
 
 
 def _title(step: Step) -> str:
@@ -79,6 +100,7 @@ def _verdict(act: Act) -> str:
 
 def _of_act(act: Act) -> str:
     text = f"{act.name} {act.text}" if act.kind == "tool_use" else act.text
+    text += f"\n(the beginning of {act.size:,} bytes)" if act.is_begun else ""
     return text if act.released is None else f"{text}\nreleased: {act.released}"
 
 

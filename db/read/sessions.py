@@ -6,6 +6,7 @@ so it needs no table of sessions, and a page is bounded by the calls it looks th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -29,8 +30,14 @@ MOST_CALLS = 2_000
 """Calls of a session that are put together as one conversation."""
 _FIRST = 3
 """Of a session's first calls, one shows what it was about: others ask for a title, or whether there is quota."""
+MARK_BYTES = 8 * 2**20
+"""Marks of a session's turns that are put together: of 1,000 calls that grow by two turns each. The offsets are as many bytes again."""
 TURN_BYTES, ANSWER_BYTES = 256 * 1024, 256 * 1024
 """What is read of a call's new turns, and of what its client got; more is on the call's own pages."""
+TOOL_CALLS, TOOL_BYTES = 200, 500
+"""Tool calls that are read of a call, what was refused before all else, and what is read of each where all are too large together."""
+_AT_ONCE = 10
+"""Sessions of the list that are read in one go: 500 calls of each are 5,000 rows, which hold up whatever else the process does."""
 _BY_SESSION = frozenset(("key", "session", "key_id"))
 Id = tuple[str, str]
 """A session: the API key's name and the id, as columns hold them."""
@@ -71,23 +78,40 @@ _OF_SESSION = text("""
 SELECT call_id, model, upstream, dialect, endpoint, policy, policy_revision, stream, user_agent FROM calls
 WHERE session = :session AND key = :key ORDER BY session, call_id LIMIT :most
 """)
-_HISTORIES = text("SELECT call_id, turns, marks, offsets, is_side FROM histories WHERE call_id = ANY(:ids)")
+_HISTORIES = text("""
+SELECT call_id, turns, CASE WHEN upto <= :most THEN marks END AS marks, CASE WHEN upto <= :most THEN offsets END AS offsets, is_side FROM (
+    SELECT call_id, turns, marks, offsets, is_side, sum(octet_length(marks)) OVER (ORDER BY call_id) AS upto
+    FROM histories WHERE call_id = ANY(:ids)
+) h
+""")
 _SPANS = text("""
 SELECT v.call_id, substring(b.body FROM v.begins + 1 FOR v.size) AS piece
 FROM unnest(CAST(:calls AS uuid[]), CAST(:begins AS int[]), CAST(:sizes AS int[])) v (call_id, begins, size)
 JOIN request_bodies b ON b.call_id = v.call_id AND b.call_id = ANY(:ids)
 """)
 _RELEASES = text("""
-SELECT call_id, number, payload FROM (
-    SELECT call_id, number, payload, sum(octet_length(payload)) OVER (PARTITION BY call_id ORDER BY number) AS upto
+SELECT call_id, number, total, CASE WHEN upto <= :most THEN payload END AS payload FROM (
+    SELECT call_id, number, payload, sum(octet_length(payload)) OVER (PARTITION BY call_id ORDER BY number) AS upto,
+        sum(octet_length(payload)) OVER (PARTITION BY call_id) AS total
     FROM releases WHERE call_id = ANY(:ids)
-) r WHERE upto <= :most ORDER BY call_id, number
+) r WHERE upto - octet_length(payload) <= :most ORDER BY call_id, number
 """)
 _CALLS_OF = text("""
-SELECT t.call_id, t.block, t.tool_call_id, t.name, t.arguments, CASE WHEN b.call_id IS NULL THEN t.released_arguments END AS released,
-    coalesce(b.verdict, t.verdict) AS verdict, coalesce(b.reason, t.reason) AS reason, coalesce(b.policy, t.policy) AS policy
-FROM tool_calls t LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block AND b.call_id = ANY(:ids)
-WHERE t.call_id = ANY(:ids) AND octet_length(t.arguments) <= :most ORDER BY t.call_id, t.block
+SELECT call_id, block, tool_call_id, name, size, verdict, reason, policy, substring(arguments FOR part) AS arguments,
+    CASE WHEN released <> arguments THEN substring(released FOR part) END AS released
+FROM (
+    SELECT c.*, octet_length(arguments) AS size,
+        CASE WHEN sum(greatest(octet_length(arguments), octet_length(released))) OVER nth <= CAST(:most AS bigint)
+            THEN CAST(:most AS integer) ELSE CAST(:least AS integer) END AS part,
+        row_number() OVER nth AS number
+    FROM (
+        SELECT t.call_id, t.block, t.tool_call_id, t.name, t.arguments,
+            CASE WHEN b.call_id IS NULL THEN t.released_arguments END AS released,
+            coalesce(b.verdict, t.verdict) AS verdict, coalesce(b.reason, t.reason) AS reason, coalesce(b.policy, t.policy) AS policy
+        FROM tool_calls t LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block AND b.call_id = ANY(:ids)
+        WHERE t.call_id = ANY(:ids)
+    ) c WINDOW nth AS (PARTITION BY call_id ORDER BY verdict = 'allow', block)
+) n WHERE number <= :calls ORDER BY call_id, block
 """)
 _BLOCKS_OF = text("""
 SELECT b.call_id, b.block, b.kind, b.verdict, b.reason, b.policy FROM blocks b
@@ -123,6 +147,8 @@ class Said(NamedTuple):
     pieces: dict[UUID, tuple[int, bytes]]
     """With where in the body each begins."""
     releases: dict[UUID, list[bytes]]
+    cut: dict[UUID, int]
+    """Calls whose releases are not all here, with the bytes of all."""
     tool_calls: dict[UUID, list[JsonObject]]
     blocks: dict[UUID, list[JsonObject]]
 
@@ -154,11 +180,13 @@ class SessionReader:
             ids = [row.call_id for row in rows[:MOST_CALLS]]
             if not ids:
                 return SessionCalls([], False, "", "", "")
-            histories = await _by_call(connection, _HISTORIES, ids)
+            histories = {row.call_id: row for row in await connection.execute(_HISTORIES, {"ids": ids, "most": MARK_BYTES})}
+            # past the bound marks are null
+            ids = list(takewhile(lambda call: call not in histories or histories[call].marks is not None, ids))
             ends, tools, texts = [await _by_call(connection, one, ids) for one in (_ENDS, _TOOLS, _TEXTS)]
             said = {row.call_id: sessions.identified(from_column(row.detail)) for row in await connection.execute(_SAID, {"ids": ids})}
         calls = []
-        for row in rows[:MOST_CALLS]:
+        for row in rows[: len(ids)]:
             call, known, who = row.call_id, histories.get(row.call_id), said.get(row.call_id)
             item = _session_item(row, ends.get(call), tools.get(call), texts.get(call))
             marks, is_side = (bytes(known.marks), known.is_side) if known else (b"", False)
@@ -169,7 +197,7 @@ class SessionReader:
             calls.append(SessionCall(call, item, marked, known.turns if known else 0, bytes(known.offsets) if known else b""))
         first = next(iter(said.values()), sessions.Identified(""))
         program = sessions.program(first.source, from_column(rows[0].user_agent or ""))
-        return SessionCalls(calls, len(rows) > MOST_CALLS, program, first.source, "" if first.agent else first.parent)
+        return SessionCalls(calls, len(rows) > len(ids), program, first.source, "" if first.agent else first.parent)
 
     async def said(self, spans: Mapping[UUID, tuple[int, int]], ids: Sequence[UUID]) -> Said:
         """Return what is on record of calls: of each in `spans` that piece of its body, and of `ids` what came of them."""
@@ -183,15 +211,20 @@ class SessionReader:
             found = await connection.execute(_SPANS, {**given, "ids": given["calls"]})
             pieces = {row.call_id: (spans[row.call_id][0], bytes(row.piece)) for row in found}
             releases: dict[UUID, list[bytes]] = {}
+            cut: dict[UUID, int] = {}
             for row in await connection.execute(_RELEASES, {"ids": list(ids), "most": ANSWER_BYTES}):
-                releases.setdefault(row.call_id, []).append(bytes(row.payload))
+                if row.payload is None:
+                    cut[row.call_id] = int(row.total)
+                else:
+                    releases.setdefault(row.call_id, []).append(bytes(row.payload))
             tools: dict[UUID, list[JsonObject]] = {}
-            for row in await connection.execute(_CALLS_OF, {"ids": list(ids), "most": ANSWER_BYTES}):
+            bounds = {"most": ANSWER_BYTES, "least": TOOL_BYTES, "calls": TOOL_CALLS}
+            for row in await connection.execute(_CALLS_OF, {"ids": list(ids), **bounds}):
                 tools.setdefault(row.call_id, []).append(_tool_item(row))
             blocks: dict[UUID, list[JsonObject]] = {}
             for row in await connection.execute(_BLOCKS_OF, {"ids": list(ids)}):
                 blocks.setdefault(row.call_id, []).append(_block_item(row))
-        return Said(pieces, releases, tools, blocks)
+        return Said(pieces, releases, cut, tools, blocks)
 
 
 async def _last_calls(connection: AsyncConnection, filters: Filters) -> tuple[dict[Id, UUID], UUID | None]:
@@ -231,8 +264,13 @@ def _other_filters(filters: Filters) -> set[str]:
 
 
 async def _list_items(connection: AsyncConnection, found: Mapping[Id, UUID]) -> list[JsonObject]:
-    if not found:
-        return []
+    named = list(found.items())
+    return [
+        item for begin in range(0, len(named), _AT_ONCE) for item in await _some_items(connection, dict(named[begin : begin + _AT_ONCE]))
+    ]
+
+
+async def _some_items(connection: AsyncConnection, found: Mapping[Id, UUID]) -> list[JsonObject]:
     columns = {"keys": [key for key, _ in found], "sessions": [session for _, session in found]}
     newest: dict[Id, list[Any]] = {of: [] for of in found}
     oldest: dict[Id, list[Any]] = {of: [] for of in found}
@@ -264,7 +302,7 @@ def _list_item(
     return {
         "key": from_column(of[0]), "session": from_column(of[1]), "source": who.source, "guessed": who.source == sessions.GUESSED,
         "program": sessions.program(who.source, from_column(oldest[0].user_agent or "") if oldest else ""),
-        "preview": from_column(preview.preview) if preview else "",
+        "preview": from_column(preview.preview) if preview else "", "preview_call_id": str(preview.call_id) if preview else None,
         "first_at": iso(created_at(begun[0])) if begun else None, "last_at": iso(created_at(counted[0] if counted else last)),
         "call_id": str(last), "calls": len(counted), "more": len(newest) > COUNTED,
         "open": len(counted) - len(closed), "failed": sum(end.state == "FAILED" for end in closed),
@@ -291,8 +329,8 @@ def _session_item(row: Any, end: Any, tools: Any, texts: Any) -> JsonObject:
 def _tool_item(row: Any) -> JsonObject:
     return {
         "block": row.block, "tool_call_id": from_column(row.tool_call_id), "name": from_column(row.name),
-        "arguments": bytes(row.arguments), "released": None if row.released is None else bytes(row.released), "verdict": row.verdict,
-        "reason": from_column(row.reason), "policy": from_column(row.policy),
+        "arguments": bytes(row.arguments), "size": row.size, "released": None if row.released is None else bytes(row.released),
+        "verdict": row.verdict, "reason": from_column(row.reason), "policy": from_column(row.policy),
     }  # fmt: skip
 
 

@@ -1,10 +1,11 @@
 """Sessions: the list, and one as a conversation in pages of 20 calls, with its exports."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
-from db.read.sessions import COUNTED, MOST_CALLS, SessionCalls, SessionReader
+from db.read.sessions import COUNTED, SessionCalls, SessionReader
+from db.reads import of_item
 from pages import links, listing
 from pages.conversation import Act, Step, Turn, branches, steps, wanted
 from pages.diff import Diff
@@ -38,11 +39,11 @@ async def sessions(asked: Asked) -> Answer:
         "fields": listing.fields("calls", _FIELDS, found.given), "more_fields": listing.fields("calls", _MORE_FIELDS, found.given),
         "windows": [(name, found.link(since=since, until=None)) for name, since in _WINDOWS],
         "pager": {
-            "shown": len(page["items"]), "more": bool(older), "older": older, "newer": None,
+            "shown": len(page["items"]), "more": bool(older), "older": older,
             "newest": found.link() if found.filters.after else None,
         },
     }  # fmt: skip
-    shown = Shown([UUID(item["call_id"]) for item in page["items"]], len(page["items"]))
+    shown = Shown(*of_item(page))
     return Page(template="sessions.html", title="Sessions", values=values, shown=shown)
 
 
@@ -54,7 +55,8 @@ async def session(asked: Asked) -> Answer:
     found = await reader.calls(key, name)
     if not found.calls:
         raise NotFound(f"the key {key[:100]!r} has no session {name[:200]!r} on record")
-    placed = place([call.marked for call in found.calls])
+    # in threads: what clients sent may take a second of CPU, in which live views would stand still
+    placed = await asyncio.to_thread(place, [call.marked for call in found.calls])
     if form := asked.one("export"):
         if form not in FORMS:
             raise InvalidRequest(f"must be one of {', '.join(FORMS)}", param="export")
@@ -65,15 +67,15 @@ async def session(asked: Asked) -> Answer:
     first = _index(found, asked.one("from"))
     indexes = range(first, min(first + CALLS, len(found.calls)))
     pieces_of, released = wanted(found.calls, placed, indexes)
-    shown_steps = steps(found.calls, placed, indexes, await reader.said(pieces_of, released))
+    shown_steps = await asyncio.to_thread(steps, found.calls, placed, indexes, await reader.said(pieces_of, released))
     values = {
         **_head(key, name, found), "first": first, "last": indexes[-1], "groups": _groups(found, placed, shown_steps),
         "marks": _marks(key, name, found, placed), **_links(key, name, found, first),
     }  # fmt: skip
-    title = f"session {name[:40]}"
-    return Page(
-        template="session.html", title=title, values=values, shown=Shown([step.call.call_id for step in shown_steps], len(shown_steps))
-    )
+    # where a history was changed, the page has the turns that were there before
+    parents = [found.calls[step.placed.parent].call_id for step in shown_steps if step.change is not None]
+    ids = list(dict.fromkeys([*(step.call.call_id for step in shown_steps), *parents]))
+    return Page(template="session.html", title=f"session {name[:40]}", values=values, shown=Shown(ids, len(shown_steps)))
 
 
 def _index(found: SessionCalls, call: str) -> int:
@@ -91,7 +93,7 @@ def _head(key: str, name: str, found: SessionCalls) -> dict[str, Any]:
     sums = {each: sum(item[each] or 0 for item in items) for each in ("tool_calls", "refused", "replaced", "input_tokens", "output_tokens")}
     return {
         "key": key, "session": name, "program": found.program, "source": found.source, "guessed": found.source == GUESSED,
-        "parent": found.parent, "calls": len(items), "more": found.more, "most": MOST_CALLS,
+        "parent": found.parent, "calls": len(items), "more": found.more,
         "models": sorted({item["model"] for item in items}),
         "first_at": items[0]["at"], "last_at": items[-1]["at"], "open": sum(item["state"] == "ACTIVE" for item in items), **sums,
     }  # fmt: skip
@@ -150,19 +152,21 @@ def _step(step: Step) -> dict[str, Any]:
     return {
         "index": step.index, "call": step.call.item, "common": step.placed.common, "changed": step.placed.changed,
         "begins": step.placed.begins, "turns": [_turn(turn) for turn in step.turns], "skipped": step.skipped,
-        "change": None if step.change is None else _diff(step.change), "acts": [_act(act) for act in step.acts],
+        "change": None if step.change is None else _diff(step.change), "change_cut": step.is_change_cut,
+        "acts": [_act(act) for act in step.acts], "skipped_acts": step.skipped_acts, "answer_bytes": step.answer_bytes,
     }  # fmt: skip
 
 
 def _turn(turn: Turn) -> dict[str, Any]:
     parts = [{"kind": one.kind, "text": one.text, "size": one.size, "name": one.name, "id": one.id} for one in turn.parts]
-    return {"role": turn.role, "number": turn.number, "is_foreign": turn.is_foreign, "parts": parts}
+    return {"role": turn.role, "number": turn.number, "is_foreign": turn.is_foreign, "parts": parts, "skipped": turn.skipped}
 
 
 def _act(act: Act) -> dict[str, Any]:
     return {
         "kind": act.kind, "text": act.text, "size": act.size, "name": act.name, "verdict": act.verdict, "reason": act.reason,
-        "policy": act.policy, "block": act.block, "released": act.released,
+        "policy": act.policy, "block": act.block, "released": act.released, "begun": act.is_begun,
+        "released_begun": act.is_released_begun,
     }  # fmt: skip
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import httpx2 as httpx
 import pytest
 
+from pages import conversation
 from protocol.errors import InvalidRequest, NotFound
 from tests.e2e.test_call_pages import RULES, TOOLS
 from tests.support.checks.record import rows
@@ -204,6 +206,12 @@ def test_the_list_shows_what_a_person_typed_first(product: Product, ids: dict[st
     assert agent["refused"] >= 1 and agent["replaced"] >= 1 and agent["tool_calls"] >= 3 and agent["models"] == ["demo"]
     assert PAGE in shown.html and "guessed" in shown.html
     assert product.audit("sessions")["items"] == shown.values["items"]
+    # its words are of the conversation's first call, and who reads them reads that call
+    read = shown.page.shown
+    assert agent["preview_call_id"] == ids["main"][0] and read is not None
+    assert {agent["call_id"], ids["main"][0]} <= set(map(str, read.call_ids))
+    told = rows(product.database_url, "SELECT call_ids FROM reads WHERE path = '/audit/sessions' ORDER BY at DESC LIMIT 1")
+    assert ids["main"][0] in [str(call) for call in told[0][0]]
     assert page(product, "/debug/conversation-logs").values["items"] == shown.values["items"]
     one = page(product, "/debug/sessions?limit=1")
     assert [item["session"] for item in one.values["items"]] == ["shared"]
@@ -223,6 +231,61 @@ def test_an_export_holds_each_turn_once(product: Product, ids: dict[str, list[st
         lines = [json.loads(line) for line in whole.splitlines()]
         assert [line["index"] for line in lines] == list(range(12)) and lines[0]["branch"] == 0
         assert [line["history_changed"] for line in lines].count(True) == 1
+
+
+def test_a_session_of_more_calls_than_are_read_says_so(
+    product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = page(product, PAGE)
+    assert not whole.values["more"]
+    # the first calls have 1, 1 and 3 turns
+    monkeypatch.setattr("db.read.sessions.MARK_BYTES", 8 * 5)
+    shown = page(product, PAGE)
+    assert shown.values["more"] and 0 < shown.values["calls"] < 12
+    assert f"The first {shown.values['calls']} calls are shown" in shown.html
+    lines = [json.loads(line) for line in ask(product, lambda pages: pages.file(f"{PAGE}?export=jsonl")).decode().splitlines()]
+    assert lines[-1] == {"more": True, "calls": len(lines) - 1}
+    assert b"... more calls than" in ask(product, lambda pages: pages.file(f"{PAGE}?export=text"))
+
+
+def test_where_only_the_beginning_is_read_nobody_is_accused_and_what_was_refused_is_there(
+    product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.read.sessions.ANSWER_BYTES", 8)
+    monkeypatch.setattr("db.read.sessions.TOOL_BYTES", 4)
+    monkeypatch.setattr("db.read.sessions.TOOL_CALLS", 1)
+    shown = page(product, PAGE)
+    steps = {step["call"]["call_id"]: step for group in shown.values["groups"] for step in group["steps"]}
+    assert not any(turn["is_foreign"] for step in steps.values() for turn in step["turns"])
+    assert all(step["answer_bytes"] > 8 for step in steps.values()) and "The beginning of an answer of" in shown.html
+    [refused] = [act for act in steps[ids["main"][2]]["acts"] if act["verdict"] == "block"]
+    assert (refused["name"], refused["begun"]) == ("bash", True) and len(refused["text"]) in (4, 8) and refused["size"] > 8
+    assert f"of {refused['size']} bytes" in shown.html
+    whole = ask(product, lambda pages: pages.file(f"{PAGE}?export=text")).decode()
+    assert f"the beginning of {refused['size']} bytes" in whole
+
+
+def test_what_stood_in_a_history_before_is_read_too(product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pages.views.sessions.CALLS", 1)
+    seen = threading.Event()
+
+    def steps(*given: Any, **more: Any) -> Any:
+        # away from the loop, in which live views are served
+        if threading.current_thread() is not threading.main_thread():
+            seen.set()
+        return conversation.steps(*given, **more)
+
+    monkeypatch.setattr("pages.views.sessions.steps", steps)
+    read = page(product, f"{PAGE}?from={ids['main'][5]}").page.shown
+    assert read is not None and seen.is_set()
+    assert str(read.call_ids[0]) == ids["main"][5] and len(read.call_ids) == 2
+    assert str(read.call_ids[1]) in ids["main"][:5]
+
+
+def test_a_list_is_read_some_sessions_at_a_time(product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = page(product, "/debug/sessions").values["items"]
+    monkeypatch.setattr("db.read.sessions._AT_ONCE", 1)
+    assert page(product, "/debug/sessions").values["items"] == whole
 
 
 def test_unknown_exports_are_refused(product: Product, ids: dict[str, list[str]]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.read.sessions import Said, SessionCall
-from pages.conversation import Step, branches, steps, wanted
+from pages.conversation import BUDGET, BUDGET_PARTS, PART_CHARS, Step, branches, steps, wanted
 from pages.session_export import FORMS
 from protocol.histories import history
 from protocol.prefix_tree import Marked, place
@@ -29,7 +29,7 @@ class Session:
     def __init__(self) -> None:
         self.calls: list[SessionCall] = []
         self.bodies: dict[UUID, bytes] = {}
-        self.said = Said({}, {}, {}, {})
+        self.said = Said({}, {}, {}, {}, {})
 
     def call(self, *messages: Any, answer: str = "", state: str = "ENDED", tools: tuple[dict[str, Any], ...] = ()) -> None:
         """Add a call."""
@@ -110,6 +110,7 @@ def test_what_was_refused_or_replaced_has_both_sides() -> None:
         "tool_call_id": "c",
         "name": "bash",
         "arguments": b"rm",
+        "size": 2,
         "released": b"ls",
         "verdict": "replace",
         "reason": "r",
@@ -120,6 +121,96 @@ def test_what_was_refused_or_replaced_has_both_sides() -> None:
     session.call(user("a"), tools=(known, {**known, "tool_call_id": "d", "released": None, "verdict": "block"}))
     replaced, blocked = session.steps()[0].acts
     assert (replaced.text, replaced.released, blocked.verdict, blocked.released) == ("rm", "ls", "block", None)
+
+
+def long_answer() -> tuple[str, list[bytes]]:
+    """A text in many chunks, as it was sent."""
+    words = [f"word{number} " for number in range(200)]
+    return "".join(words), [f"data: {CHUNK % (json.dumps({'content': word}), 'null')}\n\n".encode() for word in words]
+
+
+@pytest.mark.parametrize(("added", "is_foreign"), [("", False), ("or is it", True)])
+def test_an_answer_of_which_the_beginning_was_read_accuses_nobody(added: str, is_foreign: bool) -> None:
+    text, chunks = long_answer()
+    session = Session()
+    session.call(user("a"))
+    session.call(user("a"), {"role": "assistant", "content": added + text}, user("b"))
+    first = session.calls[0].call_id
+    session.said.releases[first], session.said.cut[first] = chunks[:150], sum(map(len, chunks))
+    begun, then = session.steps()
+    # it is shown: what follows the beginning may be another's
+    assert [(turn.role, turn.is_foreign) for turn in then.turns] == [("assistant", is_foreign), ("user", False)]
+    assert begun.answer_bytes == sum(map(len, chunks)) and text.startswith(begun.acts[0].text)
+    session.said.releases[first] = chunks
+    session.said.cut.clear()
+    assert any(turn.is_foreign for turn in session.steps()[1].turns) is is_foreign
+
+
+def test_a_call_that_goes_on_behind_what_was_read_accuses_nobody() -> None:
+    head = {"index": 0, "id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command":'}}
+    begun = f"data: {CHUNK % (json.dumps({'role': 'assistant', 'tool_calls': [head]}), 'null')}\n\n".encode()
+    whole = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command":"ls"}'}}
+    for state in ("ENDED", "FAILED"):
+        session = Session()
+        session.call(user("a"), state=state)
+        session.call(user("a"), {"role": "assistant", "content": None, "tool_calls": [whole]}, user("b"))
+        first = session.calls[0].call_id
+        session.said.releases[first], session.said.cut[first] = [begun], 300_000
+        assert not any(turn.is_foreign for turn in session.steps()[1].turns), state
+
+
+def test_a_whole_answer_that_is_too_large_to_read_is_not_nothing() -> None:
+    session = Session()
+    session.call(user("a"))
+    session.call(user("a"), {"role": "assistant", "content": "long"}, user("b"))
+    session.said.cut[session.calls[0].call_id] = 300_000
+    first, second = session.steps()
+    assert first.answer_bytes == 300_000 and not any(turn.is_foreign for turn in second.turns)
+    for form in ("markdown", "text"):
+        assert "300,000 bytes" in FORMS[form][2](first)
+    assert json.loads(FORMS["jsonl"][2](first))["answer_bytes"] == 300_000
+
+
+def test_arguments_of_which_the_beginning_was_read_say_how_long_they_are() -> None:
+    known = {
+        "tool_call_id": "c", "name": "bash", "arguments": b"rm", "size": 300_000, "released": None, "verdict": "block", "reason": "r",
+        "policy": "p", "block": 1,
+    }  # fmt: skip
+    session = Session()
+    session.call(user("a"), tools=(known,))
+    session.calls[0].item["tool_calls"] = 3
+    [step] = session.steps()
+    assert [(act.text, act.size, act.is_begun) for act in step.acts] == [("rm", 300_000, True)] and step.skipped_acts == 2
+    text = FORMS["text"][2](step)
+    assert "the beginning of 300,000 bytes" in text and "2 more tool calls" in text
+
+
+def test_a_page_holds_so_much_and_counts_the_rest() -> None:
+    session, turns = Session(), list[Any]()
+    for number in range(20):
+        parts = [{"type": "text", "text": f"{number} " + "x" * 5_000} for _ in range(40)]
+        turns += [{"role": "user", "content": parts}, *({"role": "user"} for _ in range(40))]
+        session.call(*turns, answer="y" * 9_000)
+    found, whole = session.steps(), session.steps(cut=False)
+    parts_of = [part for step in found for turn in step.turns for part in turn.parts]
+    acts = [act for step in found for act in step.acts]
+    assert len(parts_of) + len(acts) <= BUDGET_PARTS
+    assert sum(len(one.text) for one in (*parts_of, *acts)) <= BUDGET + PART_CHARS + BUDGET_PARTS * 160
+    for step, all_of in zip(found, whole, strict=True):
+        left = sum(turn.skipped for turn in step.turns)
+        shown = sum(len(turn.parts) for turn in step.turns)
+        there = sum(len(turn.parts) for turn in all_of.turns[: len(step.turns)])
+        assert shown + left == there and len(step.turns) + step.skipped == len(all_of.turns) + all_of.skipped
+        assert len(step.acts) + step.skipped_acts == len(all_of.acts)
+    assert all(len(part.text) == part.size for step in whole for turn in step.turns for part in turn.parts)
+
+
+def test_names_that_clients_make_up_do_not_fill_a_page() -> None:
+    session = Session()
+    call = {"id": "i" * 50_000, "type": "function", "function": {"name": "n" * 50_000, "arguments": "{}"}}
+    session.call(user("a"), {"role": "assistant", "content": None, "tool_calls": [call]})
+    part = session.steps()[0].turns[1].parts[0]
+    assert (len(part.name), len(part.id)) == (161, 161)
 
 
 def test_a_long_part_is_cut_on_a_page_and_whole_in_an_export() -> None:
