@@ -299,10 +299,12 @@ def _list_item(
     shown = [previews[call] for call in begun if call in previews and previews[call].preview]
     # a call of one turn may ask for a title; one of several is the conversation
     preview = next((one for one in shown if one.turns > 1), shown[0] if shown else None)
+    # who asks who read a call asks for the one where it was said first
+    preview_of = next((one.call_id for one in shown if preview and one.preview == preview.preview), None)
     return {
         "key": from_column(of[0]), "session": from_column(of[1]), "source": who.source, "guessed": who.source == sessions.GUESSED,
         "program": sessions.program(who.source, from_column(oldest[0].user_agent or "") if oldest else ""),
-        "preview": from_column(preview.preview) if preview else "", "preview_call_id": str(preview.call_id) if preview else None,
+        "preview": from_column(preview.preview) if preview else "", "preview_call_id": str(preview_of) if preview_of else None,
         "first_at": iso(created_at(begun[0])) if begun else None, "last_at": iso(created_at(counted[0] if counted else last)),
         "call_id": str(last), "calls": len(counted), "more": len(newest) > COUNTED,
         "open": len(counted) - len(closed), "failed": sum(end.state == "FAILED" for end in closed),
