@@ -6,9 +6,11 @@ the database, HTTP, the clock.
 """
 
 import json
+from bisect import bisect
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from pages.escape import spelled
@@ -36,6 +38,45 @@ _SIGNS = {"allow": "✓", "block": "✗", "replace": "⇄", "hold": "‖", "with
 _REFUSED = ("block", "withheld", "discarded")
 
 
+class _Rest:
+    """Text that is added behind and taken from the front. In pieces: neither copies what else is there, which may be megabytes."""
+
+    __slots__ = ("_at", "_pieces")
+
+    def __init__(self) -> None:
+        self._pieces: deque[str] = deque()
+        self._at = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def add(self, text: str) -> None:
+        """Put text behind it."""
+        if text:
+            self._pieces.append(text)
+
+    def first(self, size: int) -> str:
+        """Return its first characters, up to so many."""
+        found, at = list[str](), self._at
+        for piece in self._pieces:
+            if size <= 0:
+                break
+            found.append(piece[at : at + size])
+            size, at = size - len(found[-1]), 0
+        return "".join(found)
+
+    def drop(self, size: int) -> None:
+        """Take so many characters from its front."""
+        self._at += size
+        while self._pieces and self._at >= len(self._pieces[0]):
+            self._at -= len(self._pieces.popleft())
+
+    def clear(self) -> None:
+        """Take all of it."""
+        self._pieces.clear()
+        self._at = 0
+
+
 @dataclass(slots=True)
 class _Block:
     """One content block of upstream."""
@@ -47,7 +88,7 @@ class _Block:
     since: int
     """When its first chunk came, in Unix ms."""
     unsent: list[str] = field(default_factory=list)
-    rest: str = ""
+    rest: _Rest = field(default_factory=_Rest)
     """What of it the client has not got."""
     waits: int = 0
     """Since when there is such a rest, in Unix ms."""
@@ -60,7 +101,11 @@ class _Block:
     verdict: str = ""
     reason: str = ""
     is_out: bool = False
-    arguments: str = ""
+    is_given: bool = False
+    """Does a tool call of the client's stand for it?"""
+    arguments: list[str] = field(default_factory=list)
+    length: int = 0
+    """Of the arguments."""
     told: tuple[Any, ...] = ()
     """What the last frame said of it."""
 
@@ -68,6 +113,18 @@ class _Block:
     def kind_word(self) -> str:
         """What people call it."""
         return "tool" if self.is_call else self.kind
+
+    @property
+    def is_awaited(self) -> bool:
+        """Is it a tool call that is neither out nor refused?"""
+        return self.is_call and not self.is_out and self.verdict not in _REFUSED
+
+    @property
+    def is_settled(self) -> bool:
+        """Is there nothing that would change by time alone?"""
+        if self.is_call or self.verdict in _REFUSED:
+            return not self.is_awaited
+        return self.is_changed or not self.rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +148,9 @@ class Following:
         self._whole: list[bytes] | None = None
         self._blocks: dict[int, _Block] = {}
         self._order: list[int] = []
-        self._at = 0
+        self._active: set[int] = set()
+        """The blocks of which the next frame may tell something: those that were touched, and those that are held."""
+        self._at = self._call_at = self._heard = 0
         self._calls: dict[int, int] = {}
         self._later: dict[int, list[Record]] = {}
         self._waiting: dict[int, tuple[EntryId, ReleaseRecord]] = {}
@@ -126,17 +185,18 @@ class Following:
     def _chunk(self, seq: int, raw: bytes, at: int) -> None:
         self.chunks += 1
         self._upstream.take(raw)
-        for number, said in self._upstream.blocks.items():
-            if number not in self._blocks:
-                self._begin(number, said, at)
+        for number, said in islice(self._upstream.blocks.items(), len(self._blocks), None):
+            self._begin(number, said, at)
         had = seq < self._seq_had
         for number, text in self._upstream.last:
             block = self._blocks[number]
+            self._active.add(number)
             if not block.is_changed:
                 block.waits = block.waits if block.rest else at
-                block.rest += text
-            if block.is_call and len(block.arguments) <= _ARGUMENTS:
-                block.arguments += text
+                block.rest.add(text)
+            if block.is_call and block.length <= _ARGUMENTS:
+                block.arguments.append(text)
+                block.length += len(text)
             shown = spelled(text)
             block.sent += _units(shown)
             if not had:
@@ -144,7 +204,10 @@ class Following:
 
     def _begin(self, number: int, said: Said, at: int) -> None:
         self._blocks[number] = _Block(number, said.kind, said.name, said.is_call, at)
-        self._order = sorted(self._blocks)
+        place = bisect(self._order, number)
+        self._order.insert(place, number)
+        self._call_at = min(self._call_at, place)
+        self._active.add(number)
         for record in self._later.pop(number, ()):
             self.record(record)
 
@@ -160,6 +223,7 @@ class Following:
                 if block is None:
                     self._later.setdefault(record.block, []).append(record)
                 else:
+                    self._active.add(record.block)
                     _decide(block, record)
             case EndRecord():
                 self.end = record
@@ -207,7 +271,13 @@ class Following:
         """Is something to be expected that an audit writer may have taken out of the stream before it was seen there?"""
         if self.has_gap or (self.is_closed and not self.is_complete):
             return True
-        return any(block.is_call and not block.is_out and block.verdict not in _REFUSED for block in self._blocks.values())
+        return any(self._blocks[number].is_awaited for number in self._active)
+
+    @property
+    def decided_below(self) -> int:
+        """All blocks before this one are decided, and out if they are tool calls."""
+        open_ = (number for number in self._order if not self._blocks[number].verdict or self._blocks[number].is_awaited)
+        return next(open_, len(self._order))
 
     def skip_gap(self) -> None:
         """What is missing is on record neither: it was no release. Go on with what is there."""
@@ -236,8 +306,9 @@ class Following:
 
     def _take(self, event: bytes, *, had: bool) -> None:
         self._client.take(event)
-        for number, said in self._client.blocks.items():
-            if said.is_call and number not in self._calls:
+        for number, said in islice(self._client.blocks.items(), self._heard, None):
+            self._heard += 1
+            if said.is_call:
                 self._calls[number] = self._next_call()
         for number, text in self._client.last:
             if number in self._calls:
@@ -247,22 +318,24 @@ class Following:
 
     def _next_call(self) -> int:
         """The block of upstream that a tool call of the client's stands for: the next that was not refused."""
-        used = set(self._calls.values())
-        for at, number in enumerate(self._order):
-            block = self._blocks[number]
-            if block.is_call and number not in used and block.verdict not in _REFUSED:
-                self._at = max(self._at, at)
-                return number
+        for at in range(self._call_at, len(self._order)):
+            block = self._blocks[self._order[at]]
+            if block.is_call and not block.is_given and block.verdict not in _REFUSED:
+                block.is_given = True
+                self._at, self._call_at = max(self._at, at), at + 1
+                return block.number
         return -1
 
     def _found(self, block: _Block | None, text: str, *, had: bool) -> None:
         if block is None:
             self._loose += [] if had else [spelled(text)]
-        elif not block.is_changed and block.rest.startswith(text):
-            block.rest = block.rest[len(text) :]
+            return
+        self._active.add(block.number)
+        if not block.is_changed and block.rest.first(len(text)) == text:
+            block.rest.drop(len(text))
             block.out += _units(spelled(text))
         else:
-            block.is_changed, block.rest = True, ""
+            _change(block)
             if not had:
                 block.got.append(spelled(text))
 
@@ -275,8 +348,7 @@ class Following:
                 # one notice for each that was refused, in their order
                 if block.verdict in _REFUSED and (place is None or (place.is_changed and not block.is_changed)):
                     place = block
-            elif not block.is_changed and block.rest and text.startswith(block.rest[: len(text)]):
-                part = block.rest[: len(text)]
+            elif not block.is_changed and block.rest and text.startswith(part := block.rest.first(len(text))):
                 self._at = at
                 self._found(block, part, had=had)
                 text = text[len(part) :]
@@ -287,7 +359,7 @@ class Following:
         if place is None and self._order:
             place = self._blocks[self._order[min(self._at, len(self._order) - 1)]]
         if place is not None:
-            place.is_changed, place.rest = True, ""
+            _change(place)
         self._found(place, text, had=had)
 
     # --- what is told ---
@@ -299,7 +371,9 @@ class Following:
 
     def frame(self, now: int) -> dict[str, Any] | None:
         """Return what is new since the last frame; None where nothing is. `now` in Unix ms."""
-        blocks = [told for number in self._order if (told := self._tell(self._blocks[number], now)) is not None]
+        active = [self._blocks[number] for number in sorted(self._active)]
+        blocks = [told for block in active if (told := self._tell(block, now)) is not None]
+        self._active = {block.number for block in active if not block.is_settled}
         loose, self._loose = "".join(self._loose), []
         if not blocks and not loose:
             return None
@@ -307,7 +381,7 @@ class Following:
 
     def figures(self, now: int) -> dict[str, Any]:
         """Return the numbers of the head, and the line that shows them."""
-        held = [block for block in self._blocks.values() if self._is_held(block, now)]
+        held = [block for number in sorted(self._active) if self._is_held(block := self._blocks[number], now)]
         if self.expected != self._shown:
             self._shown, self._behind = self.expected, max(0, now - self.last_at)
         line = f"{self._behind:,} ms behind | chunks {self.chunks:,} | releases {self.releases:,}"
@@ -337,10 +411,10 @@ class Following:
         return "waits for a judge or its policies" if self._facts.judge else "waits for its policies"
 
     def _is_last_complete(self, block: _Block) -> bool:
-        if block.number != self._order[-1] or self.is_closed or len(block.arguments) > _ARGUMENTS:
+        if block.number != self._order[-1] or self.is_closed or block.length > _ARGUMENTS:
             return True
         try:
-            json.loads(block.arguments)
+            json.loads("".join(block.arguments))
         except (ValueError, RecursionError):
             return False
         return True
@@ -392,9 +466,15 @@ def _decide(block: _Block, record: ToolCallRecord | BlockRecord | ToolReleaseRec
         case ToolCallRecord() | BlockRecord() if record.verdict != "hold":
             block.verdict, block.reason = record.verdict, record.reason
             if isinstance(record, ToolCallRecord) and record.verdict == "replace":
-                block.is_changed, block.rest = True, ""
+                _change(block)
         case _:
             pass
+
+
+def _change(block: _Block) -> None:
+    """What goes out is not what was said: nothing of that is looked for any more."""
+    block.is_changed = True
+    block.rest.clear()
 
 
 def _units(text: str) -> int:

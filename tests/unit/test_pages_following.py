@@ -1,6 +1,7 @@
 """Following an open call: what was said, what of it is out, what is held, and what a browser has after any break."""
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,11 +112,52 @@ def test_a_tool_call_is_held_and_then_blocked_with_what_the_client_got() -> None
     assert screen.texts[1] == '{"command": "rm -rf /"}' and screen.got[0] == "" and "held" not in screen.line
 
 
-def test_arguments_nested_too_deeply_to_be_read_are_held_like_others() -> None:
-    found = following()
-    for entry in entries(tool(['{"a":' + "[" * 3000]), 1):
-        found.entry(entry)
-    assert found.frame(NOW + 800) is not None
+def test_arguments_that_nest_too_deep_are_held_like_others() -> None:
+    one, screen = following(), Screen()
+    for entry in entries(tool(['{"a":' + "[" * 3000])):
+        one.entry(entry)
+    screen.take(one.frame(NOW + 800))
+    assert screen.word[0] == "‖ HELD" and screen.why[0] == "0.8 s, waits for the rest of its arguments"
+
+
+def test_what_is_held_may_be_long() -> None:
+    # what was held was copied for each piece: 9 s of work
+    one, piece = following(), "x" * 200
+    raw, begun = tool([piece] * 12_000), time.process_time()
+    for entry in entries(raw):
+        one.entry(entry)
+    one.record(tool_call("allow", block=0))
+    one.record(release(1, len(raw), b"".join(raw)))
+    told = one.frame(NOW)
+    assert told is not None and told["blocks"][0]["out"] == FIRST_CHARS and "released" in told["blocks"][0]["word"]
+    assert time.process_time() - begun < 4
+
+
+def test_what_is_decided_need_not_be_read_again() -> None:
+    one, seen = following(), list[tuple[int, bool]]()
+    for entry in entries([*text("Let me."), *tool(["{}"])]):
+        one.entry(entry)
+    for record in (
+        BlockRecord(call_id=CALL, block=0, at=NOW, kind="text", verdict="allow", reason="", policy="p"),
+        tool_call("allow"),
+        ToolReleaseRecord(call_id=CALL, block=1, at=NOW),
+    ):
+        seen.append((one.decided_below, one.needs_record))
+        one.record(record)
+    assert [*seen, (one.decided_below, one.needs_record)] == [(0, True), (1, True), (1, True), (2, False)]
+
+
+def test_a_block_that_is_settled_is_told_again_when_something_comes_for_it() -> None:
+    one, screen = following(), Screen()
+    raw = text("a")
+    for entry in entries(raw):
+        one.entry(entry)
+    one.record(release(0, 2, b"".join(raw)))
+    screen.take(one.frame(NOW))
+    one.record(BlockRecord(call_id=CALL, block=0, at=NOW, kind="text", verdict="allow", reason="fine", policy="p"))
+    assert screen.take(one.frame(NOW)).why[0] == "fine"
+    one.entry(entries([event(content="b")], 3)[0])
+    assert screen.take(one.frame(NOW)).halves(0) == ("a", "b")
 
 
 def test_an_allowed_tool_call_waits_for_its_commit_and_goes_out() -> None:
