@@ -25,6 +25,10 @@ MOST_VIEWERS = 20
 MOST_OF_LOGIN = 5
 UNSENT_BYTES = 2**20
 BATCH = 256
+FEW, MANY_BYTES = 16, 2**20
+"""Entries read at once where those before were of so many bytes: one may hold megabytes."""
+HEAD_BYTES = 80
+"""In so many bytes packed records begin with the id of their call. Behind them it is text that somebody wrote, perhaps of another call."""
 SCAN_ENTRIES = 20_000
 """So much of the audit stream is looked through for what a call had before somebody watched; the rest is in the database."""
 RETRY_S = 0.2
@@ -56,26 +60,34 @@ class Viewer:
 
     def put_entry(self, blob: bytes) -> None:
         """Take what was published of the call."""
-        self.entries.append(blob)
-        self._count(len(blob))
+        if self._fits(blob):
+            self.entries.append(blob)
 
     def put_records(self, entry: EntryId, blob: bytes) -> None:
-        """Take records of the call."""
+        """Take records of the call; those of another are not looked at."""
+        if not self.is_of(blob) or not self._fits(blob):
+            return
         try:
-            records, _ = read_records(blob)
+            self.records.append((entry, read_records(blob)[0]))
         except StreamProtocolError:
             self.missed = True
-        else:
-            self.records.append((entry, records))
-        self._count(len(blob))
 
-    def _count(self, size: int) -> None:
-        self.unsent += size
+    def is_of(self, blob: bytes) -> bool:
+        """Are these packed records of the call?"""
+        return blob.find(self.mark, 0, HEAD_BYTES) >= 0
+
+    def _fits(self, blob: bytes) -> bool:
+        """Count what came; what is too large to wait at all is read when it is looked for."""
+        self.news.set()
+        if len(blob) > UNSENT_BYTES:
+            self.missed = True
+            return False
+        self.unsent += len(blob)
         if self.unsent > UNSENT_BYTES:
             self.is_over = True
             self.entries.clear()
             self.records.clear()
-        self.news.set()
+        return not self.is_over
 
     def take(self) -> tuple[list[bytes], list[Recorded]]:
         """Return what came, and forget it."""
@@ -176,8 +188,16 @@ class Live:
 
     async def start_of(self, call_id: str) -> Start | None:
         """Return how a call began; None where Redis has it no more. Raises StreamConnectionLost, RedisError, StreamProtocolError."""
-        found = await self.ask("XRANGE", layout.call_key(call_id), layout.START_ID, layout.START_ID)
-        return layout.unpack_start(found[0][1][1]) if found else None
+        return _start(await self.ask("XRANGE", layout.call_key(call_id), layout.START_ID, layout.START_ID))
+
+    async def begun(self, call_id: str) -> Start | None:
+        """As `start_of`, also while nobody watches. Raises the same."""
+        redis = Connection(self._url, name="pages-ask", silent_s=SILENT_S, has_scripts=False)
+        try:
+            await redis.open(patience_s=OPEN_S)
+            return _start(await redis.call("XRANGE", layout.call_key(call_id), layout.START_ID, layout.START_ID))
+        finally:
+            await redis.close()
 
     async def entries_from(self, call_id: str, seq: int) -> list[Entry]:
         """Return some entries of a call's stream from a number on. Raises the same."""
@@ -189,17 +209,18 @@ class Live:
         # an id of a call begins with its time: what was recorded before is of others
         first = f"{max(0, (UUID(viewer.call_id).int >> 80) - CLOCKS_MS)}"
         key, last, looked, kept = layout.audit_key(viewer.shard), first.encode(), 0, list[Recorded]()
+        count = FEW
         while looked < SCAN_ENTRIES:
-            answer = await self.ask("XREAD", "COUNT", BATCH, "STREAMS", key, last)
+            answer = await self.ask("XREAD", "COUNT", count, "STREAMS", key, last)
             entries = answer[0][1] if answer else []
             for name, fields in entries:
                 for blob in layout.blobs(fields):
-                    if viewer.mark in blob:
+                    if viewer.is_of(blob):
                         with contextlib.suppress(StreamProtocolError):
                             kept.append((entry_id(name), read_records(blob)[0]))
-            if len(entries) < BATCH:
+            if len(entries) < count:
                 break
-            last, looked = entries[-1][0], looked + len(entries)
+            last, looked, count = entries[-1][0], looked + len(entries), next_count(count, entries)
         return kept
 
     async def committed(self, shard: int) -> EntryId:
@@ -215,7 +236,7 @@ class _Tail:
     def __init__(self, live: Live, url: str, shard: int) -> None:
         self._live, self._shard, self._key = live, shard, layout.audit_key(shard)
         self._redis = Connection(url, name="pages-tail", silent_s=SILENT_S, has_scripts=False)
-        self._last = b""
+        self._last, self._count = b"", FEW
         self._is_ready = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"tail {shard}")
 
@@ -271,13 +292,24 @@ class _Tail:
                 viewer.wake()
 
     async def _read(self) -> None:
-        answer = await self._redis.call("XREAD", "COUNT", BATCH, "BLOCK", self._redis.block_ms, "STREAMS", self._key, self._last)
-        for name, fields in answer[0][1] if answer else ():
+        answer = await self._redis.call("XREAD", "COUNT", self._count, "BLOCK", self._redis.block_ms, "STREAMS", self._key, self._last)
+        entries = answer[0][1] if answer else []
+        self._count = next_count(self._count, entries)
+        for name, fields in entries:
             self._last = name
             for blob in layout.blobs(fields):
                 for viewer in self._viewers():
-                    if viewer.mark in blob:
-                        viewer.put_records(entry_id(name), blob)
+                    viewer.put_records(entry_id(name), blob)
 
     def _viewers(self) -> Sequence[Viewer]:
         return [viewer for viewer in self._live.viewers if viewer.shard == self._shard]
+
+
+def next_count(count: int, entries: Sequence[Any]) -> int:
+    """Return how many entries to read next, by those that came."""
+    size = sum(len(blob) for _, fields in entries for blob in layout.blobs(fields))
+    return FEW if size > MANY_BYTES else min(BATCH, 2 * count)
+
+
+def _start(found: Sequence[Any]) -> Start | None:
+    return layout.unpack_start(found[0][1][1]) if found else None

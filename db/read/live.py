@@ -18,18 +18,24 @@ SELECT number, number_next, at, seq, payload, sha256 FROM releases WHERE call_id
 """
 _TOOLS: LiteralString = """
 SELECT t.block, t.index, t.at, t.tool_call_id, t.name, t.executor, t.form, t.verdict, t.reason, t.policy, r.at AS released_at
-FROM tool_calls t LEFT JOIN tool_releases r ON r.call_id = :call AND r.block = t.block WHERE t.call_id = :call ORDER BY t.block
+FROM tool_calls t LEFT JOIN tool_releases r ON r.call_id = :call AND r.block = t.block
+WHERE t.call_id = :call AND t.block >= :block ORDER BY t.block
 """
-_BLOCKS: LiteralString = "SELECT block, at, kind, verdict, reason, policy FROM blocks WHERE call_id = :call ORDER BY block"
+_BLOCKS: LiteralString = """
+SELECT block, at, kind, verdict, reason, policy FROM blocks WHERE call_id = :call AND block >= :block ORDER BY block
+"""
 _END: LiteralString = "SELECT at, state, reason, status, releases FROM ends WHERE call_id = :call"
 _CHUNKS: LiteralString = """
 SELECT seq, at, raw FROM chunks WHERE call_id = :call AND seq >= :seq ORDER BY seq LIMIT :most
 """
 
 
-async def read_since(engine: AsyncEngine, call_id: UUID, number: int) -> list[Record]:
-    """Return the decisions on a call, without arguments, its releases from `number` on, and its end. Raises AuditUnavailable."""
-    name, given = str(call_id), {"call": call_id, "number": number, "most": MOST_RELEASES}
+async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int) -> list[Record]:
+    """Return the decisions on a call from `block` on, without arguments, its releases from `number` on, and its end.
+
+    Raises AuditUnavailable.
+    """
+    name, given = str(call_id), {"call": call_id, "number": number, "block": block, "most": MOST_RELEASES}
     found: list[Record] = []
     async with reading(engine) as connection:
         for row in await connection.execute(text(_TOOLS), given):

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import json
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -24,8 +25,15 @@ from streams.audit_stream import NO_ENTRY
 from streams.connection import NOT_AN_ANSWER, RedisError
 from streams.layout import Entry, Start
 
+log = logging.getLogger(__name__)
 FRAME_S = 0.1
 """At most ten frames a second."""
+FRAME_SHARE = 50
+"""A frame that took long to make is followed by so much of a pause: all viewers share one event loop."""
+TURN_S = 0.01
+"""After so much work on what came, others have a turn."""
+PART = 64
+"""Chunks of an entry that are taken in one turn."""
 IDLE_S = 1.0
 """So often there are figures where nothing happens: a browser tells silence from a stream that broke."""
 LOOK_S = 2.0
@@ -35,8 +43,6 @@ AGAIN_S = 0.5
 MOST_S = 30 * 60.0
 END_S = 3.0
 """How long the record of a call's end may take to come behind it."""
-RECORD_S = 3.0
-"""How long a call that has just begun may take to be on record."""
 _CHUNKS = 500
 _FAULTS = (RedisError, StreamConnectionLost, StreamProtocolError, *NOT_AN_ANSWER)
 
@@ -49,8 +55,10 @@ def live(redis_url: str) -> Live:
 
 async def show_live(asked: Asked) -> Page | Redirect:
     """The page: its head, and an empty place that the script fills."""
-    call_id = await _call(asked)
+    call_id, start = await _call(asked)
     check_query(asked, "from")
+    if start is not None:
+        return _begun(call_id, start)
     async with reading(asked.services.reader.engine) as connection:
         found = await read_overview(connection, call_id)
     if found is None:
@@ -62,30 +70,34 @@ async def show_live(asked: Asked) -> Page | Redirect:
 
 async def follow(asked: Asked) -> Download:
     """The stream of events. `after`, or what the browser says it had last, leaves out what it has."""
-    call_id = await _call(asked)
+    call_id, _ = await _call(asked)
     check_query(asked, "after")
     after = parse_place(asked.last_event_id or asked.one("after"))
     shown = Shown((call_id,), 0)
     return Download(media_type="text/event-stream", pieces=_Follower(asked, call_id).pieces(after), shown=shown)
 
 
-async def _call(asked: Asked) -> UUID:
-    """The call, also one that began just now and is not on record yet. Raises NotFound, InvalidRequest."""
-    until = time.monotonic() + RECORD_S
-    while True:
-        with contextlib.suppress(NotFound):
-            return await call_of(asked)
-        begun = await _began(asked.params["call_id"])
-        if time.monotonic() > until or not begun:
-            return await call_of(asked)
-        await asyncio.sleep(FRAME_S)
+async def _call(asked: Asked) -> tuple[UUID, Start | None]:
+    """Return the call; with its START where nothing of it is on record yet. Raises NotFound, InvalidRequest, AuditUnavailable."""
+    call_id, start = await call_of(asked), None
+    if not await asked.services.reader.has_call(call_id):
+        try:
+            start = await live(asked.services.settings.redis_url).begun(str(call_id))
+        except _FAULTS:
+            raise AuditUnavailable("Redis does not answer, and the record does not know this call yet") from None
+        # it may have come on record meanwhile
+        if start is None and not await asked.services.reader.has_call(call_id):
+            raise NotFound(f"no call {call_id} is on record, and none of this id is open", param="call_id")
+    return call_id, start
 
 
-async def _began(text: str) -> bool:
-    """Does the id say that the call began some seconds ago? It has its time in it."""
-    if not layout.is_call_id(text):
-        return False
-    return abs(time.time() - (UUID(text).int >> 80) / 1000) < 2 * RECORD_S
+def _begun(call_id: UUID, start: Start) -> Page:
+    """The page of a call that runs and is not on record yet, because the audit writers are late: it has no head."""
+    values = {
+        "call_id": str(call_id), "key": start.key, "policy": start.policy,
+        "events": links.tab(call_id, "events"), "story": links.call(call_id),
+    }  # fmt: skip
+    return Page(template="live_begun.html", title=f"live · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), 0))
 
 
 class _Follower:
@@ -95,7 +107,7 @@ class _Follower:
         self._asked, self._id, self._name = asked, call_id, str(call_id)
         self._settings, self._engine = asked.services.settings, asked.services.reader.engine
         self._live = live(self._settings.redis_url)
-        self._looked = self._closed_at = self._asked_at = 0.0
+        self._looked = self._closed_at = self._asked_at = self._worked_from = 0.0
         self._had_gap = False
 
     async def pieces(self, after: tuple[int, int]) -> AsyncIterator[bytes]:
@@ -106,8 +118,15 @@ class _Follower:
                 start = await self._live.start_of(self._name)
                 following = Following(await self._facts(start), after)
                 yield b"retry: 1000\n\n"
-                async for event in self._events(viewer, following, has_stream=start is not None):
-                    yield event
+                try:
+                    async for event in self._events(viewer, following, has_stream=start is not None):
+                        yield event
+                except (AuditUnavailable, RedisError, StreamConnectionLost, *NOT_AN_ANSWER):
+                    raise
+                except Exception as error:  # noqa: BLE001 - what a model says must never end in a browser that asks again each second
+                    log.error("a call cannot be followed", extra={"error": type(error).__name__, "call_id": self._name})
+                    said = "This call cannot be followed, by an error of ours. Its story has all of it."
+                    yield _event("end", _ended(said, links.call(self._id)))
         except (RedisError, StreamConnectionLost, *NOT_AN_ANSWER):
             raise AuditUnavailable("Redis does not answer, so nothing can be followed now; the record is there all the same") from None
 
@@ -135,13 +154,14 @@ class _Follower:
             await self._take(viewer, following, has_stream=has_stream)
             now, at = time.monotonic(), int(time.time() * 1000)
             told = following.frame(at)
+            pause = max(FRAME_S, FRAME_SHARE * (time.monotonic() - now))
             if told is not None or now - told_at >= IDLE_S:
                 told_at = sent_at = now
                 yield self._lost() if told is None and self._live.lost_at else _frame(told, following, at)
             if (why := self._is_over(following, now, until, has_stream=has_stream)) is not None:
                 yield _event("end", why, following.place)
                 return
-            await asyncio.sleep(max(0.0, sent_at + FRAME_S - time.monotonic()))
+            await asyncio.sleep(max(0.0, sent_at + pause - time.monotonic()))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FRAME_S if following.waits_for_commits or following.needs_record else IDLE_S):
                     await viewer.news.wait()
@@ -152,7 +172,7 @@ class _Follower:
         try:
             if viewer.missed:
                 viewer.missed = False
-                past = await self._recorded(viewer)
+                past = await self._recorded(viewer, following)
                 await self._read(following)
             elif following.needs_record and time.monotonic() - self._asked_at > AGAIN_S:
                 past = await self._again(following)
@@ -168,8 +188,9 @@ class _Follower:
             for record in sorted(found, key=lambda one: isinstance(one, ReleaseRecord)):
                 if record.call_id == self._name:
                     following.record(record, name)
+                    await self._breathe()
         try:
-            are_next = [self._is_next(following, blob) for blob in entries]
+            are_next = [await self._is_next(following, blob) for blob in entries]
             if not all(are_next):
                 await self._read(following)
             if following.waits_for_commits:
@@ -184,21 +205,34 @@ class _Follower:
             following.skip_gap()
         self._had_gap = following.has_gap
         with contextlib.suppress(AuditUnavailable):
-            return [(NO_ENTRY, await read_since(self._engine, self._id, following.number))]
+            return [(NO_ENTRY, await read_since(self._engine, self._id, following.number, following.decided_below))]
         return []
 
-    @staticmethod
-    def _is_next(following: Following, blob: bytes) -> bool:
+    async def _is_next(self, following: Following, blob: bytes) -> bool:
         """Feed what was published; False where the stream must be read for it, or for what was before it."""
         entry = layout.unpack_entry(blob)
-        return entry.kind != "see" and following.entry(entry)
+        return entry.kind != "see" and await self._feed(following, entry)
 
-    async def _recorded(self, viewer: Viewer) -> list[Recorded]:
+    async def _feed(self, following: Following, entry: Entry) -> bool:
+        """Feed an entry; False where one before it is missing."""
+        for part in parts(entry):
+            if not following.entry(part):
+                return False
+            await self._breathe()
+        return True
+
+    async def _breathe(self) -> None:
+        """Let others have a turn, if this one has worked for long."""
+        if time.monotonic() - self._worked_from > TURN_S:
+            await asyncio.sleep(0)
+            self._worked_from = time.monotonic()
+
+    async def _recorded(self, viewer: Viewer, following: Following) -> list[Recorded]:
         """What is recorded already: first of the stream, then of the database, where it is as soon as the stream has it no more."""
         of_stream = await self._live.recorded(viewer)
         of_record: list[Record] = []
         with contextlib.suppress(AuditUnavailable):
-            of_record = await read_since(self._engine, self._id, 0)
+            of_record = await read_since(self._engine, self._id, following.number, following.decided_below)
         return [(NO_ENTRY, of_record), *of_stream]
 
     async def _read(self, following: Following) -> None:
@@ -209,7 +243,7 @@ class _Follower:
             if not entries or entries[0].seq > following.expected:
                 await self._read_record(following)
             for entry in entries:
-                following.entry(entry)
+                await self._feed(following, entry)
             if len(entries) < 2:
                 return
 
@@ -218,7 +252,7 @@ class _Follower:
             while found := await read_chunks_since(self._engine, self._id, following.expected, _CHUNKS):
                 before = following.expected
                 for seq, at, raw in found:
-                    following.entry(Entry(seq, at, "chunks", [raw]))
+                    await self._feed(following, Entry(seq, at, "chunks", [raw]))
                 if following.expected == before:
                     return
 
@@ -239,6 +273,15 @@ class _Follower:
         if now > until:
             return _ended("Stopped after 30 minutes: load the page again to go on.", story)
         return None
+
+
+def parts(entry: Entry) -> Iterator[Entry]:
+    """Return an entry in parts of some chunks each."""
+    if entry.kind != "chunks" or len(entry.chunks) <= PART:
+        yield entry
+        return
+    for at in range(0, len(entry.chunks), PART):
+        yield Entry(entry.seq + at, entry.at, "chunks", entry.chunks[at : at + PART])
 
 
 def _frame(told: dict[str, Any] | None, following: Following, at: int) -> bytes:

@@ -3,26 +3,31 @@
 import asyncio
 import contextlib
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx2 as httpx
 import pytest
 import redis
 
-from pages.tail import MOST_OF_LOGIN, UNSENT_BYTES, Live, Viewer
-from protocol.errors import StreamConnectionLost
-from protocol.records import EventRecord, encode_records
+from pages.tail import BATCH, FEW, HEAD_BYTES, Live, MANY_BYTES, MOST_OF_LOGIN, MOST_VIEWERS, UNSENT_BYTES, Viewer, next_count
+from pages.views.live import PART, parts
+from protocol.errors import RateLimited, StreamConnectionLost
+from protocol.records import EndRecord, EventRecord, Record, encode_records
 from streams import layout
-from tests.service.test_pages_http import log_in
+from streams.layout import BLOB, Entry
+from tests.service.test_pages_http import log_in, rename
+from tests.support.checks.record import rows
 from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
 BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
+CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
 Event = tuple[str, str, dict[str, Any]]
 
 
@@ -70,6 +75,10 @@ def events(answer: httpx.Response) -> Iterator[Event]:
             name = value
         elif field == "data":
             yield name, place, json.loads(value)
+
+
+def ended(call_id: str, reason: str) -> EndRecord:
+    return EndRecord(call_id=call_id, at=1, state="ENDED", reason=reason, status=200)
 
 
 @contextlib.contextmanager
@@ -143,7 +152,7 @@ def test_a_redis_that_says_nothing_is_told_and_nothing_is_missed_by_it(product: 
 
 
 def test_what_nobody_takes_is_a_gap() -> None:
-    viewer = Viewer("01a20a86-69b6-7fcf-abde-7a9c0afc5c00", "login")
+    viewer = Viewer(CALL, "login")
     viewer.put_entry(b"x" * UNSENT_BYTES)
     assert (viewer.is_over, len(viewer.take()[0])) == (False, 1)
     for size in (UNSENT_BYTES, 1):
@@ -169,10 +178,100 @@ async def test_the_rights_of_pages_are_enough_to_follow_a_call(tmp_path: Path) -
             assert viewer.take()[0] == [b"said"]
 
 
+def test_what_is_larger_than_all_that_may_wait_is_read_and_no_gap() -> None:
+    viewer = Viewer(CALL, "login")
+    viewer.put_entry(b"x" * (UNSENT_BYTES + 1))
+    assert (viewer.is_over, viewer.missed, viewer.take()) == (False, True, ([], []))
+
+
+def test_what_others_say_of_a_call_is_not_of_it() -> None:
+    viewer = Viewer(CALL, "login")
+    other = ended("01a20a86-69b6-7fcf-abde-7a9c0afc5c01", CALL * (UNSENT_BYTES // 18))
+    viewer.put_records((1, 0), encode_records([other]))
+    assert (viewer.is_over, viewer.missed, viewer.take()) == (False, False, ([], []))
+    own = ended(CALL, "complete")
+    # however many there are, the first begins with the id
+    for n in (1, 20, 1000):
+        viewer.put_records((n, 0), encode_records([own] * n))
+    assert [len(records) for _, records in viewer.take()[1]] == [1, 20, 1000]
+    longest = max(len(str(kind.__struct_config__.tag)) for kind in get_args(Record))
+    assert longest < 32 and 5 + 3 + 1 + longest + 2 + len(CALL) <= HEAD_BYTES
+
+
+def test_large_entries_are_read_a_few_at_once() -> None:
+    small, large = [(b"1-0", [BLOB, b"x"])], [(b"1-0", [BLOB, b"x" * (MANY_BYTES + 1)])]
+    assert [next_count(FEW, small), next_count(BATCH, small), next_count(BATCH, large)] == [2 * FEW, BATCH, FEW]
+
+
+def test_an_entry_of_many_chunks_is_taken_in_parts() -> None:
+    chunks = [b"%d" % n for n in range(2 * PART + 1)]
+    found = list(parts(Entry(7, 1, "chunks", chunks)))
+    assert [one.seq for one in found] == [7, 7 + PART, 7 + 2 * PART] and [raw for one in found for raw in one.chunks] == chunks
+    assert [one.next_seq for one in found[:2]] == [one.seq for one in found[1:]]
+    assert list(parts(closed := Entry(7, 1, "closed", [], 0, "complete"))) == [closed]
+
+
+async def test_a_process_has_twenty_viewers(redis_url: str) -> None:
+    live = Live(redis_url)
+    async with contextlib.AsyncExitStack() as views:
+        for n in range(MOST_VIEWERS):
+            await views.enter_async_context(live.watch(CALL, f"login {n // MOST_OF_LOGIN}"))
+        with pytest.raises(RateLimited, match="20 live views are open"):
+            async with live.watch(CALL, "another"):
+                pass
+    assert live.viewers == []
+
+
+def test_a_call_that_never_was_is_not_followed(product: Product) -> None:
+    before = rows(product.database_url, "SELECT count(*) FROM reads")
+    with contextlib.closing(log_in(product, KEY)) as reader:
+        for path in ("live", "events"):
+            assert reader.get(f"/debug/calls/00000000-0000-0000-0000-000000000000/{path}").status_code == 404
+    assert rows(product.database_url, "SELECT count(*) FROM reads") == before
+
+
+def test_a_call_is_followed_before_it_is_on_record(product: Product) -> None:
+    writers = product.of("audit")
+    for writer in writers:
+        writer.kill(signal.SIGSTOP)
+    try:
+        call = Call(product, "slowly with gap 50 ms, long 40")
+        with contextlib.closing(log_in(product, KEY)) as reader:
+            page = reader.get(f"/debug/calls/{call.id}/live")
+            assert page.status_code == 200 and "not on record yet" in page.text
+            assert f'data-live="/debug/calls/{call.id}/events"' in page.text
+            assert reader.get(f"/debug/calls/{call.id}").status_code == 404
+            with following(reader, call.id) as answer:
+                assert any("word5" in one.get("add", "") for _, _, data in events(answer) for one in data.get("blocks", ()))
+    finally:
+        for writer in writers:
+            writer.kill(signal.SIGCONT)
+    call.stop()
+
+
+def test_a_stream_is_cut_without_a_traceback_when_its_login_cannot_be_looked_for(product: Product) -> None:
+    before = product.logs().count("Traceback")
+    call = Call(product, "slowly with gap 50 ms, long 300")
+    with contextlib.closing(log_in(product, KEY)) as reader:
+        with following(reader, call.id) as answer:
+            seen = events(answer)
+            assert next(seen)[0] == "frame"
+            rename(product, "page_sessions", "away")
+            try:
+                with contextlib.suppress(httpx.RemoteProtocolError):
+                    assert "end" not in {name for name, _, _ in seen}
+                assert reader.get(f"/debug/calls/{call.id}/events", headers={"accept": "application/json"}).status_code == 503
+            finally:
+                rename(product, "away", "page_sessions")
+    wait_for(lambda: "an answer was cut" in product.logs())
+    assert product.logs().count("Traceback") == before
+    call.stop()
+
+
 async def test_without_redis_nobody_watches_and_the_place_is_free_again() -> None:
     live = Live("redis://127.0.0.1:9")
     began = time.monotonic()
     with pytest.raises(StreamConnectionLost):
-        async with live.watch("01a20a86-69b6-7fcf-abde-7a9c0afc5c00", "login"):
+        async with live.watch(CALL, "login"):
             pass
     assert live.viewers == [] and time.monotonic() - began < 10
