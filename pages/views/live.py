@@ -121,7 +121,7 @@ class _Follower:
                 try:
                     async for event in self._events(viewer, following, has_stream=start is not None):
                         yield event
-                except (AuditUnavailable, RedisError, StreamConnectionLost, *NOT_AN_ANSWER):
+                except (AuditUnavailable, RedisError, StreamConnectionLost):
                     raise
                 except Exception as error:  # noqa: BLE001 - what a model says must never end in a browser that asks again each second
                     log.error("a call cannot be followed", extra={"error": type(error).__name__, "call_id": self._name})

@@ -1,13 +1,26 @@
 """The live view in a browser: what is held is marked and then decided without reloading, and who reads above is left in peace."""
 
+import statistics
+import time
+from pathlib import Path
+
 import pytest
 
+from pages.tail import MOST_OF_LOGIN
 from tests.browser.conftest import NewTab
 from tests.browser.tab import Tab
+from tests.browser.test_every_page import _AXE, _RULES
 from tests.service.test_live import Call
 from tests.support.servers.product import Product
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(90)]
+_HIDE = """hidden => { Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
+    document.dispatchEvent(new Event('visibilitychange')) }"""
+_NOTE_CLOCKS = """() => { window.seen = []; const box = document.querySelector('[data-live-blocks]');
+    new MutationObserver(() => { const found = [...box.textContent.matchAll(/@([0-9]+);/g)];
+        for (const one of found.slice(seen.length)) seen.push([one[1], Date.now()]) })
+        .observe(box, {subtree: true, characterData: true, childList: true}) }"""
+LATE_MS = 250
 
 
 def test_a_tool_call_is_marked_held_and_then_blocked_without_reloading(tab: Tab, product: Product) -> None:
@@ -18,6 +31,7 @@ def test_a_tool_call_is_marked_held_and_then_blocked_without_reloading(tab: Tab,
     row = tab.page.locator("[data-live-blocks] section").nth(1)
     row.locator(".verdict", has_text="HELD").wait_for()
     assert "waits for the rest of its arguments" in row.inner_text() and row.locator(".held").count() == 1
+    assert "HELD" in row.aria_snapshot()
     row.locator(".verdict", has_text="BLOCKED").wait_for()
     assert '{"command": "rm -rf /"}' in row.inner_text()
     row.locator(".got", has_text="Sluice did not let the tool call").wait_for()
@@ -42,6 +56,45 @@ def test_who_scrolls_up_stays_there_and_is_told_how_much_is_new(tab: Tab, produc
     tab.page.wait_for_function("() => innerHeight + scrollY >= document.documentElement.scrollHeight - 40")
     tab.page.get_by_text("Stop following").click()
     tab.page.get_by_text("stopped").wait_for()
+    call.stop()
+
+
+def test_what_upstream_says_is_on_the_screen_at_once(tab: Tab, product: Product) -> None:
+    call = Call(product, "slowly with gap 50 ms, long 60 clock")
+    tab.open(f"/debug/calls/{call.id}/live")
+    tab.evaluate(_NOTE_CLOCKS)
+    tab.page.wait_for_function("() => seen.length >= 60")
+    to_wall = time.time_ns() - time.monotonic_ns()
+    # the first ones were there before the page was
+    late = [at - (int(clock) + to_wall) / 1e6 for clock, at in tab.evaluate("seen")[-20:]]
+    assert statistics.median(late) <= LATE_MS, late
+    call.stop()
+
+
+def test_a_hidden_tab_gives_its_place_to_others_and_goes_on_when_it_is_seen_again(new_tab: NewTab, product: Product) -> None:
+    call = Call(product, "slowly with gap 20 ms, long 3000")
+    tabs = [new_tab() for _ in range(MOST_OF_LOGIN + 2)]
+    for tab in tabs:
+        tab.open(f"/debug/calls/{call.id}/live")
+        tab.page.locator("[data-live-state]", has_text="LIVE").wait_for()
+        tab.evaluate(_HIDE, tab is not tabs[-1])
+    first = tabs[0].page.locator("[data-live-blocks]")
+    before = first.inner_text()
+    tabs[0].evaluate(_HIDE, False)
+    tabs[0].page.wait_for_function("had => document.querySelector('[data-live-blocks]').textContent.length > had", arg=len(before) + 50)
+    assert "word1 word2 word3" in first.inner_text() and first.inner_text().count("word7 ") == 1
+    call.stop()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_an_open_call_shuts_nobody_out(new_tab: NewTab, product: Product, axe: Path, dark: bool) -> None:
+    tab = new_tab(bypass_csp=True, dark=dark, size=(320, 800))
+    call = Call(product, "slowly with gap 1500 ms delete everything with rm -rf")
+    tab.open(f"/debug/calls/{call.id}/live")
+    tab.page.locator("[data-live-blocks] .verdict", has_text="HELD").wait_for()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 320
+    tab.page.add_script_tag(path=axe)
+    assert [(fault["id"], fault["help"]) for fault in tab.evaluate(_AXE, _RULES)["violations"]] == []
     call.stop()
 
 
