@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 FRAME_S = 0.1
 """At most ten frames a second."""
 FRAME_SHARE = 50
-"""A frame that took long to make is followed by so much of a pause: all viewers share one event loop."""
+"""A frame that took long to make is followed by a pause of so many times that, up to `IDLE_S`: all viewers share one event loop."""
 TURN_S = 0.01
 """After so much work on what came, others have a turn."""
 PART = 64
@@ -153,8 +153,9 @@ class _Follower:
                 return
             await self._take(viewer, following, has_stream=has_stream)
             now, at = time.monotonic(), int(time.time() * 1000)
+            worked = time.thread_time()
             told = following.frame(at)
-            pause = max(FRAME_S, FRAME_SHARE * (time.monotonic() - now))
+            pause = min(IDLE_S, max(FRAME_S, FRAME_SHARE * (time.thread_time() - worked)))
             if told is not None or now - told_at >= IDLE_S:
                 told_at = sent_at = now
                 yield self._lost() if told is None and self._live.lost_at else _frame(told, following, at)
