@@ -27,8 +27,6 @@ UNSENT_BYTES = 2**20
 BATCH = 256
 FEW, MANY_BYTES = 16, 2**20
 """Entries read at once where those before were of so many bytes: one may hold megabytes."""
-HEAD_BYTES = 80
-"""In so many bytes packed records begin with the id of their call. Behind them it is text that somebody wrote, perhaps of another call."""
 SCAN_ENTRIES = 20_000
 """So much of the audit stream is looked through for what a call had before somebody watched; the rest is in the database."""
 RETRY_S = 0.2
@@ -65,16 +63,19 @@ class Viewer:
 
     def put_records(self, entry: EntryId, blob: bytes) -> None:
         """Take records of the call; those of another are not looked at."""
-        if not self.is_of(blob) or not self._fits(blob):
-            return
         try:
-            self.records.append((entry, read_records(blob)[0]))
+            own = self.own(blob)
         except StreamProtocolError:
-            self.missed = True
+            self.wake()
+            return
+        if own and self._fits(blob):
+            self.records.append((entry, own))
 
-    def is_of(self, blob: bytes) -> bool:
-        """Are these packed records of the call?"""
-        return blob.find(self.mark, 0, HEAD_BYTES) >= 0
+    def own(self, blob: bytes) -> list[Record]:
+        """Return the call's records; those of other calls may hold its id as text. Raises StreamProtocolError."""
+        if self.mark not in blob:
+            return []
+        return [record for record in read_records(blob)[0] if record.call_id == self.call_id]
 
     def _fits(self, blob: bytes) -> bool:
         """Count what came; what is too large to wait at all is read when it is looked for."""
@@ -215,9 +216,9 @@ class Live:
             entries = answer[0][1] if answer else []
             for name, fields in entries:
                 for blob in layout.blobs(fields):
-                    if viewer.is_of(blob):
-                        with contextlib.suppress(StreamProtocolError):
-                            kept.append((entry_id(name), read_records(blob)[0]))
+                    with contextlib.suppress(StreamProtocolError):
+                        if own := viewer.own(blob):
+                            kept.append((entry_id(name), own))
             if len(entries) < count:
                 break
             last, looked, count = entries[-1][0], looked + len(entries), next_count(count, entries)

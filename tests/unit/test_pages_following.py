@@ -127,6 +127,7 @@ def test_what_is_held_may_be_long() -> None:
     for entry in entries(raw):
         one.entry(entry)
     one.record(tool_call("allow", block=0))
+    one.record(ToolReleaseRecord(call_id=CALL, block=0, at=NOW))
     one.record(release(1, len(raw), b"".join(raw)))
     told = one.frame(NOW)
     assert told is not None and told["blocks"][0]["out"] == FIRST_CHARS and "released" in told["blocks"][0]["word"]
