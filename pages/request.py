@@ -2,18 +2,20 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from typing import Any, TypeVar
 
-from pages.escape import is_plain, is_unseen
+from pages.escape import UNSEEN, is_plain
 from protocol.media import kind_of
 from protocol.records import to_bytes
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart, Turn
 
 _T = TypeVar("_T")
+_HIDDEN = re.compile(f"[{UNSEEN}]")
 NEWEST = 3
 """Turns that are open, where nobody knows which ones are new."""
 LISTED = 60
@@ -56,7 +58,7 @@ class _Room:
     def cut(self, text: str, most: int) -> dict[str, Any]:
         """Return the beginning of a text that still has room, and how long all of it is."""
         given = text[: min(most, max(0, self.size))]
-        self.size -= len(given) if is_plain(given) else len(given.encode(errors="replace")) + _SPELLED * sum(map(is_unseen, given))
+        self.size -= len(given) if is_plain(given) else len(given.encode(errors="replace")) + _SPELLED * len(_HIDDEN.findall(given))
         return {"text": given, "length": len(text), "cut": len(given) < len(text)}
 
     def some(self, found: Sequence[_T]) -> Iterator[_T]:

@@ -135,5 +135,6 @@ def test_a_printed_call_has_no_navigation_and_all_of_its_words(tab: Tab, made: C
 def test_find_in_page_finds_a_word_of_the_last_block(tab: Tab, made: Calls) -> None:
     tab.open(f"/debug/calls/{made['many']}")
     while tab.page.get_by_role("link", name="After ›").count():
-        tab.page.get_by_role("link", name="After ›").first.click()
+        with tab.page.expect_navigation():
+            tab.page.get_by_role("link", name="After ›").first.click()
     assert tab.evaluate("window.find('echo 59')")

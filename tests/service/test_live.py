@@ -8,16 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import httpx2 as httpx
 import pytest
 import redis
 
-from pages.tail import BATCH, FEW, HEAD_BYTES, Live, MANY_BYTES, MOST_OF_LOGIN, MOST_VIEWERS, UNSENT_BYTES, Viewer, next_count
+from pages.tail import BATCH, FEW, MANY_BYTES, MOST_OF_LOGIN, MOST_VIEWERS, UNSENT_BYTES, Live, Viewer, next_count
 from pages.views.live import PART, parts
 from protocol.errors import RateLimited, StreamConnectionLost
-from protocol.records import EndRecord, EventRecord, Record, encode_records
+from protocol.records import EndRecord, EventRecord, encode_records
 from streams import layout
 from streams.layout import BLOB, Entry
 from tests.service.test_pages_http import log_in, rename
