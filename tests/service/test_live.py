@@ -260,7 +260,7 @@ def test_a_stream_is_cut_without_a_traceback_when_its_login_cannot_be_looked_for
                 assert reader.get(f"/debug/calls/{call.id}/events", headers={"accept": "application/json"}).status_code == 503
             finally:
                 rename(product, "away", "page_sessions")
-    wait_for(lambda: "an answer was cut" in product.logs())
+    wait_for(lambda: "a page was cut off" in product.logs())
     assert product.logs().count("Traceback") == before
     call.stop()
 
