@@ -1,17 +1,22 @@
-"""`sluice audit archive` and `restore`: days of the record as folders, before their rows go and after."""
+"""`sluice audit archive` and `restore`: days of the record as folders, before their rows go and after. And `verify --archive`.
 
-from collections.abc import Callable
+Exit codes of verify: 0 every folder fits, 1 one does not, 2 wrong use.
+"""
+
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from db.seals.archive import Damaged, archive_day, check_folder, restore
-from db.seals.retention import days_before
+from db.seals import checkpoints
+from db.seals.archive import archive_before, restore
+from db.seals.folder import Damaged, Verdict, check_archive
+from db.seals.retention import Retention
 from protocol.errors import InvalidRequest
 from sluice.audit_options import AsJson
-from sluice.audit_run import print_json, run_here
+from sluice.audit_run import parsed_file, print_json, run_here
 from sluice.settings import database_url
 from sluice.tables import note, printable
 
@@ -23,19 +28,22 @@ def archive(
     to: Annotated[Path, typer.Option("--to", help="A directory; each day becomes a folder in it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write the days before a day to folders, each verified before and after. One that is there stays."""
+    """Write the days before a day to folders, each verified when it is written. One that is there and whole stays."""
 
     def work() -> dict[str, int | None]:
         if before > datetime.now(UTC).date():
             raise InvalidRequest("is in the future", param="before")
-        return {str(day): archive_day(database_url(), day, to) for day in days_before(database_url(), before)}
+        with Retention(database_url(), {}) as turn:
+            if not turn.takes_turn():
+                raise InvalidRequest("an audit writer is at it now: let it, or try again later")
+            return {one.name: one.rows for one in archive_before(database_url(), before, to)}
 
     made = run_here(lambda: _or_refuse(work), as_json)
     if as_json:
         print_json({"days": made})
         return
-    for day, rows in made.items():
-        note(f"{day}: {'is there already' if rows is None else f'{rows:,} rows'}")
+    for name, rows in made.items():
+        note(f"{name}: {'is there already' if rows is None else f'{rows:,} rows'}")
     if not made:
         note(f"nothing to do: no call on record began before {before}")
 
@@ -45,23 +53,54 @@ def restore_day(
     day: Annotated[date, typer.Option("--day", parser=date.fromisoformat, help="Which day (UTC): 2026-01-31.")],
 ) -> None:
     """Put the rows of an archived day into tables of the schema sluice_restored. The record itself stays as it is."""
-    rows = run_here(lambda: _or_refuse(lambda: restore(database_url(), source / str(day))), as_json=False)
+    rows = run_here(lambda: _or_refuse(lambda: restore(database_url(), source, day)), as_json=False)
     note(f"{rows:,} rows of {day} are in the schema sluice_restored")
 
 
-def verify_archive(source: Path, as_json: bool) -> None:
-    """Verify all folders of a directory without a database. Exit 1 where one is damaged."""
-    found: dict[str, int] = {}
-    try:
-        for folder in sorted(one for one in source.iterdir() if one.is_dir() and not one.name.startswith(".")):
-            found[folder.name] = check_folder(folder)
-    except (Damaged, OSError) as error:
-        print_json({"ok": False, "detail": str(error)}) if as_json else typer.echo(printable(f"NOT OK: {error}"))
-        raise typer.Exit(1) from None
+def verify_archive(source: Path, public_key: Path | None, against: Sequence[Path], as_json: bool) -> None:
+    """Verify all folders of a directory without a database. Exit 1 where one does not fit."""
+
+    def work() -> list[Verdict]:
+        key = parsed_file("public_key", public_key, checkpoints.load_public_key) if public_key else None
+        for one in against:
+            parsed_file("against", one, checkpoints.parse)
+        found = check_archive(source, key=key, against=[one.read_text(encoding="utf-8") for one in against])
+        if not found:
+            raise InvalidRequest(f"{source} holds no archived day", param="archive")
+        return found
+
+    found = run_here(lambda: _or_refuse(work), as_json)
+    bad = [one for one in found if one.problem]
+    days = {one.name: one.found.rows for one in found if one.found is not None and not one.problem}
     if as_json:
-        print_json({"ok": True, "days": found})
+        print_json({
+            "ok": not bad, "detail": f"{bad[0].name}: {bad[0].problem}" if bad else None, "days": days, "items": list(map(_item, found)),
+        })  # fmt: skip
     else:
-        typer.echo(f"ok: {len(found):,} days, {sum(found.values()):,} rows")
+        _tell(bad, days, len(found), public_key is not None, bool(against))
+    if bad:
+        raise typer.Exit(1)
+
+
+def _item(verdict: Verdict) -> dict[str, object]:
+    found = verdict.found
+    return {
+        "folder": verdict.name, "ok": not verdict.problem, "detail": verdict.problem or None, "day": str(found.day) if found else None,
+        "record": found.record if found else None, "calls": found.calls if found else None, "rows": found.rows if found else None,
+        "size": verdict.size or None, "signed": verdict.is_signed, "kept": verdict.is_kept,
+    }  # fmt: skip
+
+
+def _tell(bad: Sequence[Verdict], days: dict[str, int], count: int, has_key: bool, has_kept: bool) -> None:
+    for one in bad:
+        typer.echo(printable(f"{one.name}: {one.problem}"))
+    total = f"{count:,} days, {sum(days.values()):,} rows"
+    if bad:
+        typer.echo(f"NOT OK: {len(bad):,} of {total}")
+        return
+    vouched = [*(["signed by the key"] if has_key else []), *(["under a checkpoint kept elsewhere"] if has_kept else [])]
+    typer.echo(f"ok: {total}, {' and '.join(vouched) or 'each against itself: without --public-key or --against nothing vouches for it'}")
+    note("not shown by folders: that no call of a day is missing, and that no day is")
 
 
 def _or_refuse(work: Callable[[], T]) -> T:

@@ -73,9 +73,9 @@ def verify(
     Exit 4 when it is, but calls are incomplete, or some records are dead letters, in no table of their call.
     """
     if archive is not None:
-        if call or since or against or public_key or evidence:
-            raise typer.BadParameter("--archive looks at each folder by itself: it goes with no other choice, key or checkpoint")
-        archive_cli.verify_archive(archive, as_json)
+        if call or since or evidence:
+            raise typer.BadParameter("--archive is of all its days: it goes with --public-key and --against alone")
+        archive_cli.verify_archive(archive, public_key, against or (), as_json)
         return
     if evidence is not None:
         verify_evidence(evidence, public_key, against or (), as_json)

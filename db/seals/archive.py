@@ -1,255 +1,444 @@
 """A day of the record as a folder of files: written, read back and verified before anybody drops its rows, and restored from.
 
-`TABLE.copy.gz` holds the rows as COPY BINARY sends them, which is what seals hash; `seals.jsonl.gz` a line a call with its seals, salt,
-marks and what redactions and retention kept; `manifest.json` numbers of rows, SHA-256 of each file's content, and the newest checkpoint. A
-folder is made under a temporary name: one that has its name is whole. All in constant memory, the hashes of one call aside.
+`TABLE.copy.gz` holds the rows as COPY BINARY sends them, which is what seals hash; `seals.jsonl.gz` a line a call with its seals, salt
+and what redactions and retention kept; `nodes.gz` and `checkpoints.jsonl.gz` what leads from the seals to checkpoints
+(`db.seals.folder`); `manifest.json` numbers of rows and the SHA-256 of each file. A folder is made under a temporary name and
+is on disk before it gets its own: one that has its name is whole. Whoever writes holds `db.seals.retention.RETENTION_LOCK`.
 """
 
 import gzip
 import json
+import os
 import shutil
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from struct import Struct
-from typing import Any, LiteralString
+from tempfile import mkdtemp
+from typing import Any, BinaryIO, LiteralString
 from uuid import UUID
 
 import psycopg
 from psycopg import sql
 
-from db.canonical import FORMS, VERSION, Form, Row, digests_hash, digests_of, row_hash, tables_in
-from db.filters import first_id
+from db.canonical import FORMS, HASH, VERSION, Form, seal_leaf
+from db.seals import checkpoints, tiles
 from db.seals.findings import Report
+from db.seals.folder import (
+    CHECKPOINTS,
+    KIND,
+    NODES,
+    PIECE,
+    SEALS,
+    UNREADABLE,
+    Damaged,
+    Leaves,
+    bounds_of,
+    check_folder,
+    file_of,
+    first_over,
+    folders_in,
+    forms_of,
+    manifest_bytes,
+    read_manifest,
+    read_seals,
+)
+from db.seals.merkle import nodes_beside, root_beside
 from db.seals.redact import changing
-from db.seals.shed import with_kept
+from db.seals.shed import find_shed
 from db.seals.verify import snapshot
 from db.seals.verify_rows import check_rows
-from db.seals.verify_tree import find_dropped
-from protocol.errors import InvalidRequest
+from db.seals.verify_tree import Dropped, find_dropped
+from protocol.errors import AuditUnavailable, InvalidRequest
 
-KIND = "sluice archive 1"
 SCHEMA = "sluice_restored"
+TABLES = tuple(form.table for form in FORMS)
+MAX_CHECKPOINTS = 10_000
+"""So many a folder holds: those of a week at one a minute. The folder of the next day goes on from there."""
 _LEVEL = 1
-_PIECE = 2**20
-_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_FIELDS, _SIZE = Struct("!h"), Struct("!i")
 _SEALS: LiteralString = """
-SELECT s.call_id, s.position, s.part, s.at, s.counts, s.sha256, s.note, s.form, r.salt, r.marks,
+SELECT s.call_id, s.position, s.part, s.at, s.counts, s.sha256, s.note, s.form, r.salt,
+    CASE WHEN lead(s.part) OVER (PARTITION BY s.call_id ORDER BY s.part) IS NULL THEN ''::bytea ELSE r.marks END,
     ARRAY(SELECT k.place || ' ' || k.rows || ' ' || encode(k.sha256, 'hex') FROM kept_digests k WHERE k.call_id = s.call_id ORDER BY 1),
     ARRAY(SELECT x.table_name || ' ' || encode(x.row_key, 'hex') || ' ' || encode(x.hashes, 'hex') FROM redactions x
         WHERE x.call_id = s.call_id AND x.call_id >= %(low)s AND x.call_id < %(high)s ORDER BY 1)
 FROM seals s LEFT JOIN seal_rows r ON r.call_id = s.call_id AND r.part = s.part AND r.call_id >= %(low)s AND r.call_id < %(high)s
-WHERE s.call_id >= %(low)s AND s.call_id < %(high)s AND s.part >= 0 ORDER BY s.call_id, s.part
+WHERE s.call_id >= %(low)s AND s.call_id < %(high)s AND s.part >= 0 AND (s.call_id >= %(dropped)s OR s.position > %(after)s)
+ORDER BY s.call_id, s.part
+"""
+_NEWEST: LiteralString = """
+SELECT DISTINCT ON (call_id) call_id, position, sha256 FROM seals
+WHERE call_id >= %(low)s AND call_id < %(high)s AND part >= 0 AND (call_id >= %(dropped)s OR position > %(after)s)
+ORDER BY call_id, part DESC
+"""
+_LEAVES: LiteralString = "SELECT call_id, part, position, at, counts, sha256, note FROM seals WHERE position = ANY(%s) ORDER BY position"
+_CHECKPOINTS: LiteralString = """
+SELECT text FROM (SELECT size, text FROM checkpoints WHERE size > %s ORDER BY size DESC LIMIT %s) c ORDER BY size
 """
 
 
-class Damaged(ValueError):
-    """A folder is not as it was written; the message says what."""
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A day that is in a folder."""
+
+    name: str
+    """Of the folder."""
+    rows: int | None
+    """None: it was there already."""
+    day: date
+    seen: int
+    """The position of the newest seal that was looked at."""
 
 
-def archive_day(database_url: str, day: date, to: Path) -> int | None:
-    """Write the calls of a day (UTC) to the folder `to/DAY`; returns how many rows, None where the folder is there.
+def archive_before(database_url: str, before: date, to: Path, tables: Sequence[str] = TABLES) -> Iterator[Archived]:
+    """Write each day before this one of which these tables hold rows. Raises as `archive_day`."""
+    after = date(1970, 1, 1)
+    while (day := _next_day(database_url, tables, after, before)) is not None:
+        yield archive_day(database_url, day, to)
+        after = day + timedelta(days=1)
 
-    Raises InvalidRequest where the rows do not fit their seals or have none, OSError, AuditUnavailable.
+
+def archive_day(database_url: str, day: date, to: Path) -> Archived:
+    """Write the calls of a day (UTC) to the folder `to/DAY`, or find that they are there as they are now on record.
+
+    Where that folder is damaged, or calls were sealed again since, the next one is written: `to/DAY.2`. Raises InvalidRequest where the
+    rows do not fit their seals or have none, no checkpoint is over those, or a folder is of another record; OSError, AuditUnavailable.
     """
-    folder, making = to / str(day), to / f".{day}.making"
-    if folder.exists():
-        return None
-    shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(parents=True)
-    low, high = (first_id(datetime.combine(one, time(), UTC)) for one in (day, day + timedelta(days=1)))
+    _make_directory(to)
+    there = [one for one in folders_in(to) if one.name[:10] == str(day)]
     with snapshot(database_url, statement_timeout_ms=0) as connection:
-        report = Report()
-        check_rows(connection, report, find_dropped(connection), low=low, high=high)
-        if not report.ok or report.unsealed:
-            why = str(report.findings[0]) if report.findings else f"{report.unsealed:,} calls have no seal yet"
-            shutil.rmtree(making)
-            raise InvalidRequest(f"{day} is not archived: {why}", param="before")
-        tables = {form.table: _write_table(connection, form, low, high, making) for form in FORMS}
-        tables["seals"] = _write_seals(connection, low, high, making)
-        checkpoint = connection.execute("SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1").fetchone()
-    manifest = {
-        "kind": KIND, "day": str(day), "made_at": datetime.now(UTC).isoformat(timespec="seconds"), "form": VERSION,
-        "checkpoint": checkpoint[0] if checkpoint else None, "tables": tables,
-    }  # fmt: skip
-    (making / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    check_folder(making)
-    making.rename(folder)
-    return sum(int(one["rows"]) for name, one in tables.items() if name != "seals")
+        work = _Day(connection, day)
+        for folder in reversed(there):
+            if work.is_in(folder):
+                _sync(to)
+                return Archived(folder.name, None, day, work.seen)
+        for left in to.glob(f".{day}.{work.tag}.*"):
+            # whoever made it did not end, and has the lock no more
+            shutil.rmtree(left, ignore_errors=True)
+        with _making(work, to) as making:
+            rows = work.write(making)
+            name = f"{day}.{int(there[-1].name[11:] or 1) + 1}" if there else str(day)
+            making.rename(to / name)
+            _sync(to)
+    return Archived(name, rows, day, work.seen)
 
 
-def check_folder(folder: Path) -> int:
-    """Verify a folder without a database: each file, and each call against its newest seal; returns how many rows. Raises Damaged."""
-    manifest = _manifest(folder)
-    for name, said in manifest["tables"].items():
-        _check_file(folder / said["file"], name, said)
-    rows = {form.table: _Rows(folder / manifest["tables"][form.table]["file"], form) for form in FORMS if form.table in manifest["tables"]}
-    with gzip.open(folder / manifest["tables"]["seals"]["file"], "rt", encoding="utf-8") as lines:
-        for line in lines:
-            _check_call(json.loads(line), rows)
-    for name, left in rows.items():
-        if left.head is not None:
-            raise Damaged(f"{name}: rows of call {UUID(bytes=left.head[6:22])} are under no seal of the folder")
-    return sum(int(said["rows"]) for name, said in manifest["tables"].items() if name != "seals")
+def restore(database_url: str, source: Path, day: date) -> int:
+    """Put the rows of a day into tables of the schema `sluice_restored`, which they may be in already; returns how many rows.
 
-
-def restore(database_url: str, folder: Path) -> int:
-    """Put the rows of a folder into tables of the schema `sluice_restored`, which the calls may be in already; returns how many rows."""
-    manifest = _manifest(folder)
-    check_folder(folder)
-    total = 0
+    Where there are several folders of the day, what a later one holds of a call in a table takes the place of what an earlier one does.
+    Raises Damaged, OSError, AuditUnavailable.
+    """
+    folders = [one for one in folders_in(source) if one.name[:10] == str(day)]
+    if not folders:
+        raise Damaged(f"{source} has no folder of {day}")
+    for folder in folders:
+        check_folder(folder)
+    low, high = bounds_of(day)
     with changing(database_url) as connection, connection.transaction():
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
+        total = 0
         for form in FORMS:
-            if (said := manifest["tables"].get(form.table)) is None:
-                continue
             own = sql.Identifier(SCHEMA, form.table)
-            connection.execute(
-                sql.SQL("CREATE TABLE IF NOT EXISTS {} (LIKE {} INCLUDING DEFAULTS)").format(own, sql.Identifier(form.table))
-            )
-            low, high = (first_id(datetime.fromisoformat(manifest["day"]).replace(tzinfo=UTC) + timedelta(days=n)) for n in (0, 1))
+            like = sql.SQL("CREATE TABLE IF NOT EXISTS {} (LIKE {} INCLUDING DEFAULTS)")
+            connection.execute(like.format(own, sql.Identifier(form.table)))
             connection.execute(sql.SQL("DELETE FROM {} WHERE call_id >= %s AND call_id < %s").format(own), (low, high))
-            into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(own, sql.SQL(form.columns))
-            with connection.cursor() as cursor, cursor.copy(into) as copy, gzip.open(folder / said["file"], "rb") as file:
-                while piece := file.read(_PIECE):
-                    copy.write(piece)
-            total += int(said["rows"])
+            for folder in folders:
+                _restore_table(connection, folder, form.table, own)
+            counted = connection.execute(
+                sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(own), (low, high)
+            ).fetchone()
+            total += counted[0] if counted else 0
     return total
 
 
-def _write_table(connection: psycopg.Connection, form: Form, low: UUID, high: UUID, folder: Path) -> dict[str, Any]:
-    chosen = f"SELECT {form.columns} FROM {form.table} WHERE call_id >= %s AND call_id < %s ORDER BY {form.order}"
-    name, digest, rows, size = f"{form.table}.copy.gz", sha256(), -1, 0
-    with connection.cursor() as cursor, gzip.open(folder / name, "wb", compresslevel=_LEVEL) as file:
-        with cursor.copy(f"COPY ({chosen}) TO STDOUT (FORMAT binary)".encode(), (low, high)) as copy:
-            while piece := bytes(copy.read()):
-                # a message is a row, the first with the head of the format, and the last its end
-                rows, size = rows + 1, size + len(piece)
-                digest.update(piece)
-                file.write(piece)
-    return {"file": name, "rows": max(rows, 0), "bytes": size, "sha256": digest.hexdigest()}
+def _restore_table(connection: psycopg.Connection, folder: Path, table: str, own: sql.Identifier) -> None:
+    form = next((one for one in forms_of(read_manifest(folder)["form"]) if one.table == table), None)
+    if form is None:
+        return
+    piece, columns = sql.Identifier(f"piece_{table}"), sql.SQL(form.columns)
+    connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS) ON COMMIT DROP").format(piece, own))
+    into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(piece, columns)
+    with connection.cursor() as cursor, cursor.copy(into) as copy, gzip.open(file_of(folder, table), "rb") as file:
+        while data := file.read(PIECE):
+            copy.write(data)
+    connection.execute(sql.SQL("DELETE FROM {} WHERE call_id IN (SELECT call_id FROM {})").format(own, piece))
+    connection.execute(sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(own, piece, columns))
+    connection.execute(sql.SQL("DROP TABLE {}").format(piece))
 
 
-def _write_seals(connection: psycopg.Connection, low: UUID, high: UUID, folder: Path) -> dict[str, Any]:
-    name, digest, calls, size = "seals.jsonl.gz", sha256(), 0, 0
-    with gzip.open(folder / name, "wb", compresslevel=_LEVEL) as file:
-        for call in _calls(connection, low, high):
-            line = (json.dumps(call) + "\n").encode()
-            calls, size = calls + 1, size + len(line)
-            digest.update(line)
-            file.write(line)
-    return {"file": name, "rows": calls, "bytes": size, "sha256": digest.hexdigest()}
-
-
-def _calls(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[dict[str, Any]]:
-    """A call after the other, with all parts of its seal."""
-    call: dict[str, Any] = {}
-    with connection.cursor("archive_seals", binary=True) as cursor:
-        cursor.itersize = 500
-        cursor.execute(_SEALS, {"low": low, "high": high})
-        for call_id, position, part, at, counts, digest, note, form, salt, marks, kept, redacted in cursor:
-            if call.get("call_id") != str(call_id):
-                if call:
-                    yield call
-                call = {"call_id": str(call_id), "salt": None, "parts": [], "kept": kept, "redacted": redacted}
-            call["salt"] = salt.hex() if salt else call["salt"]
-            call["parts"].append({
-                "position": position, "part": part, "at": at.astimezone(UTC).isoformat(), "counts": counts, "sha256": digest.hex(),
-                "note": note, "form": form, "marks": (marks or b"").hex(),
-            })  # fmt: skip
-    if call:
-        yield call
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
+@contextmanager
+def _making(work: "_Day", to: Path) -> Iterator[Path]:
+    """Lend a folder with a temporary name, which does not stay under it."""
     try:
-        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
-        if manifest["kind"] != KIND or manifest["form"] > VERSION:
-            raise Damaged(f"{folder} is of a newer Sluice, or is no archive")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise error if isinstance(error, Damaged) else Damaged(f"{folder} has no manifest that can be read") from None
-    return manifest
+        making = Path(mkdtemp(prefix=f".{work.day}.{work.tag}.", dir=to))
+        try:
+            yield making
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+    except OSError as error:
+        raise work.refused(f"{to} cannot be written: {error.strerror}") from error
 
 
-def _check_file(path: Path, name: str, said: dict[str, Any]) -> None:
-    digest, size = sha256(), 0
-    try:
-        with gzip.open(path, "rb") as file:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-                size += len(piece)
-    except (OSError, EOFError) as error:
-        raise Damaged(f"{name}: {path.name} cannot be read: {error}") from None
-    if (size, digest.hexdigest()) != (said["bytes"], said["sha256"]):
-        raise Damaged(f"{name}: {path.name} is not what was written")
+class _Day:
+    """A day as it is on record in one snapshot."""
 
+    def __init__(self, connection: psycopg.Connection, day: date) -> None:
+        self._connection, self.day = connection, day
+        self._low, self._high = bounds_of(day)
+        self._dropped: Dropped = find_dropped(connection)
+        # leaves are of whole days: what went of one call went of all
+        self._gone = find_shed(connection).leaves(UUID(int=self._high.int - 1))
+        row = connection.execute("SELECT coalesce(max(position), -1) FROM seals").fetchone()
+        self.seen = int(row[0]) if row else -1
+        newest = connection.execute("SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1").fetchone()
+        if newest is None:
+            raise self.refused("there is no checkpoint yet: let an audit writer run, then try again")
+        self.record = str(newest[0]).partition("\n")[0]
 
-class _Rows:
-    """The rows of a file in their order, one ahead, each as COPY BINARY has it."""
+    @property
+    def tag(self) -> str:
+        """What tells temporary folders of this record from those of others."""
+        return sha256(self.record.encode()).hexdigest()[:8]
 
-    def __init__(self, path: Path, form: Form) -> None:
-        self.form, self._rows = form, _split(gzip.open(path, "rb"))  # noqa: SIM115 - closed at its end
-        self.head = next(self._rows, None)
+    def is_in(self, folder: Path) -> bool:
+        """Say whether a folder holds each call as it is sealed now, and is whole. Raises InvalidRequest where it is of another record."""
+        try:
+            manifest = read_manifest(folder)
+            if manifest["record"] != self.record:
+                raise self.refused(f"{folder} is of another record ({manifest['record']}): each needs a directory of its own")
+            gone = {(UUID(one["call_id"]).int & 0xFFFF) - 1 for one in manifest["gone"]}
+            return gone <= set(self._gone) and self._has_all(folder) and check_folder(folder).record == self.record
+        except UNREADABLE:
+            return False
 
-    def of(self, call_id: bytes) -> Iterator[bytes]:
-        """The rows of this call, if they come next."""
-        while self.head is not None and self.head[6:22] == call_id:
-            yield self.head
-            self.head = next(self._rows, None)
+    def _has_all(self, folder: Path) -> bool:
+        archived = read_seals(folder)
+        with self._connection.cursor("archived_seals", binary=True) as cursor:
+            cursor.itersize = 5_000
+            cursor.execute(_NEWEST, self._values())
+            for call_id, position, digest in cursor:
+                line = next((one for one in archived if one["call_id"] >= str(call_id)), None)
+                if line is None or line["call_id"] != str(call_id):
+                    return False
+                if (line["parts"][-1]["position"], line["parts"][-1]["sha256"]) != (position, digest.hex()):
+                    return False
+        return True
 
+    def write(self, folder: Path) -> int:
+        """Write the files and verify them; returns how many rows."""
+        files: dict[str, dict[str, Any]] = {form.table: self._write_table(form, folder) for form in FORMS}
+        leaves, gone = Leaves(), self._write_gone()
+        for one in gone:
+            digest = bytes.fromhex(one["sha256"])
+            at = datetime.fromisoformat(one["at"])
+            leaves.add(one["position"], seal_leaf(UUID(one["call_id"]), one["part"], at, one["counts"], digest, one["note"]))
+        files[SEALS] = _write_lines(folder, SEALS, (json.dumps(call) for call in self._calls(leaves)))
+        texts = self._checkpoints(leaves)
+        files[NODES] = self._write_nodes(folder, leaves, checkpoints.parse(first_over(leaves, texts)))
+        files[CHECKPOINTS] = _write_lines(folder, CHECKPOINTS, map(json.dumps, texts))
+        manifest = {
+            "kind": KIND, "day": str(self.day), "form": VERSION, "record": self.record, "gone": gone, "files": files,
+        }  # fmt: skip
+        with (folder / "manifest.json").open("xb") as file:
+            file.write(manifest_bytes(manifest))
+            file.flush()
+            _settle(file.fileno())
+        _sync(folder)
+        try:
+            return check_folder(folder).rows
+        except Damaged as error:
+            raise self.refused(self._why(error)) from error
 
-def _split(file: gzip.GzipFile) -> Iterator[bytes]:
-    """The rows of a COPY BINARY stream, in pieces of the file: a read for each field takes three times as long."""
-    with file:
-        data, at = file.read(_PIECE), len(_HEAD)
-        while True:
-            end = _row_end(data, at)
-            if end == 0:
-                return
-            if end > 0:
-                yield data[at:end]
-                at = end
-            elif piece := file.read(_PIECE):
-                data, at = data[at:] + piece, 0
-            else:
-                raise Damaged("a file ends in the middle of a row")
+    def _why(self, damaged: Damaged) -> str:
+        """What does not fit, named by the rows on record if they are it."""
+        report = Report()
+        check_rows(self._connection, report, self._dropped, low=self._low, high=self._high)
+        if report.findings:
+            return str(report.findings[0])
+        return f"{report.unsealed:,} calls have no seal yet: let an audit writer run" if report.unsealed else str(damaged)
 
+    def _write_table(self, form: Form, folder: Path) -> dict[str, Any]:
+        chosen = f"SELECT {form.columns} FROM {form.table} WHERE call_id >= %s AND call_id < %s ORDER BY {form.order}"
+        with self._connection.cursor() as cursor, _packed(file_of(folder, form.table)) as file:
+            with cursor.copy(f"COPY ({chosen}) TO STDOUT (FORMAT binary)".encode(), (self._low, self._high)) as copy:
+                while piece := bytes(copy.read()):
+                    # a message is a row, the first with the head of the format, and the last its end
+                    file.write(piece)
+        return file.item | {"rows": max(file.pieces - 1, 0)}
 
-def _row_end(data: bytes, at: int) -> int:
-    """Where the row ends that begins at `at`: 0 where the stream ends there, -1 where not all of it is here."""
-    if len(data) < at + 2:
-        return -1
-    count = _FIELDS.unpack_from(data, at)[0]
-    if count < 0:
-        return 0
-    at += 2
-    for _ in range(count):
-        if len(data) < at + 4:
-            return -1
-        size = _SIZE.unpack_from(data, at)[0]
-        at += 4 + size if size > 0 else 4
-    return at if at <= len(data) else -1
+    def _write_gone(self) -> list[dict[str, Any]]:
+        """The leaves that say that rows of the day went."""
+        found = self._connection.execute(_LEAVES, (list(self._gone.values()),), binary=True).fetchall()
+        return [
+            {
+                "call_id": str(call_id), "part": part, "position": position, "at": _time(at), "counts": counts, "sha256": digest.hex(),
+                "note": note,
+            } for call_id, part, position, at, counts, digest, note in found
+        ]  # fmt: skip
 
+    def _calls(self, leaves: Leaves) -> Iterator[dict[str, Any]]:
+        """A call after the other, with all parts of its seal."""
+        call: dict[str, Any] = {}
+        with self._connection.cursor("archive_seals", binary=True) as cursor:
+            cursor.itersize = 500
+            cursor.execute(_SEALS, self._values())
+            for call_id, position, part, at, counts, digest, note, form, salt, marks, kept, redacted in cursor:
+                if call.get("call_id") != str(call_id):
+                    if call:
+                        yield call
+                    call = {"call_id": str(call_id), "salt": "", "parts": [], "kept": kept, "redacted": redacted}
+                call["salt"] = salt.hex() if salt else call["salt"]
+                call["parts"].append({
+                    "position": position, "part": part, "at": _time(at), "counts": counts, "sha256": digest.hex(), "note": note,
+                    "form": form, "marks": (marks or b"").hex(),
+                })  # fmt: skip
+                leaves.add(position, seal_leaf(call_id, part, at, counts, digest, note))
+        if call:
+            yield call
 
-def _check_call(call: dict[str, Any], rows: dict[str, _Rows]) -> None:
-    """Compare the rows of a call with its newest seal."""
-    call_id, newest = UUID(call["call_id"]), call["parts"][-1]
-    salt = bytes.fromhex(call["salt"] or "")
-    kept = {int(place): (int(n), bytes.fromhex(digest)) for place, n, digest in (one.split(" ") for one in call["kept"])}
-    redacted = {(table, bytes.fromhex(key)): bytes.fromhex(hashes) for table, key, hashes in (one.split(" ") for one in call["redacted"])}
-    hashes = []
-    for form in FORMS[: tables_in(newest["form"])]:
-        of_table = bytearray()
-        for data in rows[form.table].of(call_id.bytes):
-            if not redacted:
-                of_table += row_hash(form, data, salt, newest["form"])
+    def _checkpoints(self, leaves: Leaves) -> list[str]:
+        """The checkpoints since the first of the day's seals, the newest at the end."""
+        texts = [row[0] for row in self._connection.execute(_CHECKPOINTS, (leaves.first, MAX_CHECKPOINTS))]
+        if not texts or checkpoints.parse(texts[-1]).size <= leaves.last:
+            raise self.refused("some of its seals are under no checkpoint yet: let an audit writer run, then try again")
+        return texts
+
+    def _write_nodes(self, folder: Path, leaves: Leaves, checkpoint: checkpoints.Checkpoint) -> dict[str, Any]:
+        """What lies beside the day's leaves, by the tiles, or where they are damaged by the seals."""
+        positions, hashes = leaves.sorted()
+        for is_trusting in (True, False):
+            beside = tiles.Nodes(self._connection, is_trusting=is_trusting)
+            try:
+                nodes = b"".join(nodes_beside(positions, checkpoint.size, beside.subtree))
+                if root_beside(positions, hashes, checkpoint.size, _each(nodes)) == checkpoint.root:
+                    break
+            except ValueError:
                 continue
-            row = Row.read(form, data)
-            of_table += row.hash(salt, redacted.get((form.table, row.key)), version=newest["form"])
-        hashes.append(of_table)
-    gone = [place for place in kept if not hashes[place] and newest["counts"][place]]
-    digests = with_kept(digests_of(hashes, newest["form"]), gone, kept)
-    if digests_hash(call_id, digests, newest["form"]).hex() != newest["sha256"]:
-        raise Damaged(f"the rows of call {call_id} are not those of its seal")
+            except AuditUnavailable as error:
+                if is_trusting:
+                    raise self.refused(error.message) from error
+        else:
+            raise self.refused("its seals do not lead to the checkpoint: run `sluice audit verify`")
+        with _packed(file_of(folder, NODES)) as file:
+            file.write(nodes)
+        return file.item
+
+    def _values(self) -> dict[str, object]:
+        return {"low": self._low, "high": self._high, "dropped": self._dropped.before, "after": self._dropped.position}
+
+    def refused(self, why: str) -> InvalidRequest:
+        """Return the error that says why the day is not archived."""
+        return InvalidRequest(f"{self.day} is not archived: {why}", param="before")
+
+
+class _Hashed:
+    """A file that is written: its size and hash so far."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw, self._digest, self._size = raw, sha256(), 0
+
+    def write(self, data: bytes) -> int:
+        """Write on."""
+        self._digest.update(data)
+        self._size += len(data)
+        return self._raw.write(data)
+
+    def flush(self) -> None:
+        """Hand on what waits."""
+        self._raw.flush()
+
+    @property
+    def item(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        return {"bytes": self._size, "sha256": self._digest.hexdigest()}
+
+
+class _File:
+    """A packed file that is written, and how many pieces it was given."""
+
+    def __init__(self, hashed: _Hashed, packed: gzip.GzipFile) -> None:
+        self._hashed, self._packed, self._waiting = hashed, packed, bytearray()
+        self.pieces = 0
+
+    def write(self, piece: bytes) -> None:
+        """Add a piece; small ones are packed together."""
+        self.pieces += 1
+        self._waiting += piece
+        if len(self._waiting) >= PIECE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Pack what waits."""
+        self._packed.write(self._waiting)
+        self._waiting.clear()
+
+    @property
+    def item(self) -> dict[str, Any]:
+        """What the manifest says of it, when it is whole."""
+        return self._hashed.item
+
+
+@contextmanager
+def _packed(path: Path) -> Iterator[_File]:
+    """Write a file that is on disk at the end."""
+    with path.open("xb") as raw:
+        hashed = _Hashed(raw)
+        with gzip.GzipFile("", "wb", _LEVEL, hashed, mtime=0) as packed:
+            file = _File(hashed, packed)
+            yield file
+            file.flush()
+        raw.flush()
+        _settle(raw.fileno())
+
+
+def _write_lines(folder: Path, name: str, lines: Iterable[str]) -> dict[str, Any]:
+    with _packed(file_of(folder, name)) as file:
+        for line in lines:
+            file.write(line.encode() + b"\n")
+    return file.item
+
+
+def _settle(file: int) -> None:
+    """Have what was written on disk, and read from there what is verified then, where the system can be told so."""
+    os.fsync(file)
+    if sys.platform == "linux":
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on disk."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _make_directory(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_directory(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+
+
+def _next_day(database_url: str, tables: Sequence[str], after: date, before: date) -> date | None:
+    """The first of these days on which these tables have rows."""
+    low, high = bounds_of(after)[0], bounds_of(before)[0]
+    first = "(SELECT call_id FROM {} WHERE call_id >= %(low)s AND call_id < %(high)s ORDER BY call_id LIMIT 1)"
+    parts = [sql.SQL(first).format(sql.Identifier(table)) for table in tables]
+    query = sql.SQL("SELECT call_id FROM ({}) f ORDER BY call_id LIMIT 1").format(sql.SQL(" UNION ALL ").join(parts))
+    with snapshot(database_url, statement_timeout_ms=0) as connection:
+        row = connection.execute(query, {"low": low, "high": high}).fetchone()
+    return None if row is None else datetime.fromtimestamp((row[0].int >> 80) / 1000, UTC).date()
+
+
+def _each(nodes: bytes) -> Iterator[bytes]:
+    return (nodes[i : i + HASH] for i in range(0, len(nodes), HASH))
+
+
+def _time(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat()

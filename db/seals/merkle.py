@@ -1,8 +1,10 @@
 """An append-only Merkle tree (RFC 6962) as far as it must be kept to go on: the roots of its complete subtrees. And the path of one leaf:
 the nodes beside it on the way up, with which its root is computed from the leaf alone. Pure."""
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from itertools import pairwise
 
 HASH = 32
 
@@ -93,6 +95,43 @@ def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> b
         index, last = index >> 1, last >> 1
     if last:
         raise ValueError("the path is too short")
+    return root
+
+
+def nodes_beside(known: Sequence[int], size: int, subtree: Callable[[int, int], bytes]) -> Iterator[bytes]:
+    """Yield the roots of what lies beside these leaves of the tree of that size, from left to right. `known` rises; `subtree` as above."""
+
+    def walk(start: int, end: int, low: int, high: int) -> Iterator[bytes]:
+        if low == high:
+            yield _root_of(start, end, subtree)
+        elif high - low < end - start:
+            half = start + (1 << (end - start - 1).bit_length() - 1)
+            middle = bisect_left(known, half, low, high)
+            yield from walk(start, half, low, middle)
+            yield from walk(half, end, middle, high)
+
+    return walk(0, size, 0, len(known))
+
+
+def root_beside(known: Sequence[int], hashes: bytes, size: int, nodes: Iterator[bytes]) -> bytes:
+    """Return the root that leaves and what `nodes_beside` gave of them lead to. Raises ValueError where there are not as many nodes."""
+    if any(one >= other for one, other in pairwise(known)) or (known and not 0 <= known[0] <= known[-1] < size):
+        raise ValueError("there are no such leaves in a tree of that size")
+
+    def walk(start: int, end: int, low: int, high: int) -> bytes:
+        if low == high:
+            if len(beside := next(nodes, b"")) != HASH:
+                raise ValueError("a node is missing")
+            return beside
+        if end - start == 1:
+            return hashes[low * HASH : low * HASH + HASH]
+        half = start + (1 << (end - start - 1).bit_length() - 1)
+        middle = bisect_left(known, half, low, high)
+        return node(walk(start, half, low, middle), walk(half, end, middle, high))
+
+    root = walk(0, size, 0, len(known))
+    if next(nodes, None) is not None:
+        raise ValueError("there are more nodes than that")
     return root
 
 

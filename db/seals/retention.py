@@ -7,18 +7,22 @@ to call them, and no other. Synchronous, one connection. Must not know: the conf
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from subprocess import Popen
 from types import TracebackType
 from typing import Literal, Self
 
 import psycopg
 from psycopg import sql
 
+from db.filters import first_id
 from db.link import cut
 from db.migrations.retaining import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, SHED, SHEDDABLE
-from db.seals.archive import Damaged, archive_day
+from db.seals import archive_child
+from db.seals.archive import TABLES
 from db.seals.redact import connect, number, says_why
+from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 
 RETENTION_LOCK = 7_310_581_211
@@ -60,6 +64,7 @@ _CALLS = {
     "forget": "SELECT sluice_forget(%(kind)s, %(until)s)",
     "drop": "SELECT sluice_drop_before(%(until)s, session_user || ': ' || %(why)s)",
 }
+_SEALED_SINCE = "SELECT count(*) FROM seals WHERE call_id >= %(low)s AND call_id < %(high)s AND part >= 0 AND position > %(seen)s"
 _RIGHTS = {"shed": SHED, "forget": FORGET, "drop": DROP}
 
 
@@ -81,6 +86,7 @@ class Retention:
     def __init__(self, database_url: str, days: Mapping[str, int], archive: str = "") -> None:
         self._url, self._days, self._archive = database_url, days, archive
         self._connection: psycopg.Connection | None = None
+        self._child: Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.open()
@@ -100,7 +106,9 @@ class Retention:
             connection.close()
 
     def cut(self) -> None:
-        """Let what runs on the connection in another thread fail at once."""
+        """Let what runs on the connection, or archives for it, in another thread fail at once."""
+        if self._child is not None:
+            self._child.kill()
         if self._connection is not None:
             cut(self._connection)
 
@@ -118,15 +126,19 @@ class Retention:
                     found += self._steps(kind, today - timedelta(days=days))
         return found
 
-    def take(self, step: Step) -> int:
+    def take(self, step: Step, why: str = WHY) -> int:
         """Take the rows away; returns how many calls, or rows under no seal, they were. Raises InvalidRequest as long as that may not be,
         Forbidden with the right that is missing, AuditUnavailable."""
         with says_why():
             if not number(self._lent, f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int", {}):
                 raise Forbidden(_NO_RIGHT)
-            if self._archive and step.kind.way != "forget":
-                self._write(step.until - timedelta(days=1))
-            taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": WHY})
+            archived = self._write(step) if self._archive and step.kind.way != "forget" else None
+            with self._lent.transaction() as transaction:
+                taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": to_column(why)})
+                # the functions hold the lock of sealing until here
+                if archived and taken > 0 and number(self._lent, _SEALED_SINCE, archived):
+                    taken = CAME_MEANWHILE
+                    raise psycopg.Rollback(transaction)
         if taken < 0:
             raise InvalidRequest(f"{_REFUSED[taken]}: let an audit writer run, then try again")
         return taken
@@ -137,11 +149,21 @@ class Retention:
             raise AuditUnavailable("the connection is closed")
         return self._connection
 
-    def _write(self, day: date) -> None:
+    def _write(self, step: Step) -> dict[str, object] | None:
+        """Archive what the step takes; returns of which calls no seal may have come since, None where there are no rows."""
+
+        def started(child: Popen[bytes]) -> None:
+            self._child = child
+
+        tables = step.kind.tables if step.kind.way == "shed" else TABLES
         try:
-            archive_day(self._url, day, Path(self._archive))
-        except (Damaged, OSError) as error:
-            raise InvalidRequest(f"the day cannot be archived: {error}") from error
+            found = archive_child.run(self._url, step.until, Path(self._archive), tables, started)
+        finally:
+            self._child = None
+        if found is None:
+            return None
+        low, high = (first_id(datetime.combine(day, time(), UTC)) for day in (found[0], step.until))
+        return {"low": low, "high": high, "seen": found[1]}
 
     def _steps(self, kind: Kind, limit: date) -> list[Step]:
         sizes: dict[date, int] = {}
@@ -163,13 +185,6 @@ class Retention:
             return None
         at = row[0] if isinstance(row[0], datetime) else datetime.fromtimestamp((row[0].int >> 80) / 1000, UTC)
         return at.astimezone(UTC).date()
-
-
-def days_before(database_url: str, before: date) -> list[date]:
-    """Return the days before this one of which calls may be on record. Raises AuditUnavailable."""
-    today = datetime.now(UTC).date()
-    with Retention(database_url, {EVERYTHING: (today - before).days}) as found:
-        return [step.until - timedelta(days=1) for step in found.due(today)]
 
 
 def _end_of(partition: str) -> date | None:

@@ -21,6 +21,8 @@ FILLED_AT_ONCE = 200
 """Tiles of the lowest level that one round fills: 51,200 seals."""
 MAX_MISSING = 4_000
 """Tiles that a path makes itself where they are not there yet: a million seals, some seconds."""
+MAX_HELD = 500
+"""Tiles held in memory, 20 kB each."""
 _SEALS: LiteralString = """
 SELECT position, call_id, part, at, counts, sha256, note FROM seals WHERE position >= %s AND position < %s ORDER BY position
 """
@@ -93,6 +95,8 @@ class Nodes:
         known = self._tiles.get((level, index), [])
         if len(known) < need:
             known = self._kept(level, index) or self._made(level, index, need)
+            if len(self._tiles) >= MAX_HELD:
+                self._tiles.clear()
             self._tiles[level, index] = known
         return known
 

@@ -273,7 +273,9 @@ class _Checker:
                 problem = "its seal counts other rows than it hashes"
                 report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position)))
             for part in call.parts[:-1]:
-                self._check_older(call, part)
+                if not older_fits(call, part):
+                    problem = f"the rows that part {part.part} of its seal covers are not all there as they were"
+                    report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position)))
             return
         table, row = "seal_rows", str(newest.part)
         if call.is_empty:
@@ -295,25 +297,24 @@ class _Checker:
             if bad is not None and len(self.bad) < 50:
                 self.bad.append(bad)
 
-    def _check_older(self, call: Sealed, part: Part) -> None:
-        """The rows that an older seal covers are among those of the newest, unchanged. Of rows that went only what the seal before that
-        covers is known, so a seal that covers others is left alone."""
-        gone = call.gone(part)
-        last = next((one for one in reversed(call.parts) if call.gone(one)), part)
-        if any(part.counts[place : place + 1] != last.counts[place : place + 1] or part.form != last.form for place in gone):
-            return
-        at = 0
-        covered: list[bytes] = []
-        for place, (count, hashes) in enumerate(zip(part.counts, call.hashes[part.form], strict=False)):
-            known = {part.marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)}
-            at += count * MARK
-            each = () if place in gone else (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
-            covered.append(b"".join(h for h in each if h[:MARK] in known))
-        whole = len(part.counts) == tables_in(part.form) and at == len(part.marks)
-        digests = with_kept(digests_of(covered, part.form), gone, call.kept)
-        if not whole or digests_hash(call.call_id, digests, part.form) != part.digest:
-            problem = f"the rows that part {part.part} of its seal covers are not all there as they were"
-            self._report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position)))
+
+def older_fits(call: Sealed, part: Part) -> bool:
+    """Say whether the rows that an older seal covers are among those of the newest, unchanged. Of rows that went only what the seal before
+    that covers is known, so a seal that covers others is left alone."""
+    gone = call.gone(part)
+    last = next((one for one in reversed(call.parts) if call.gone(one)), part)
+    if any(part.counts[place : place + 1] != last.counts[place : place + 1] or part.form != last.form for place in gone):
+        return True
+    at = 0
+    covered: list[bytes] = []
+    for place, (count, hashes) in enumerate(zip(part.counts, call.hashes[part.form], strict=False)):
+        known = {part.marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)}
+        at += count * MARK
+        each = () if place in gone else (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
+        covered.append(b"".join(h for h in each if h[:MARK] in known))
+    whole = len(part.counts) == tables_in(part.form) and at == len(part.marks)
+    digests = with_kept(digests_of(covered, part.form), gone, call.kept)
+    return whole and digests_hash(call.call_id, digests, part.form) == part.digest
 
 
 def _marks(hashes: Sequence[bytes | bytearray], part: Part, gone: Sequence[int]) -> bytes:

@@ -1,81 +1,199 @@
 """Days of the record as folders: verified, whole, and restored; nothing goes that is not archived where it is to be."""
 
+import asyncio
 import gzip
 import json
+import os
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from subprocess import Popen
+from typing import Any
+from uuid import UUID
 
+import psycopg
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from db.seals.archive import Damaged, archive_day, check_folder, restore
+from db.canonical import FORMS
+from db.link import conninfo
+from db.seals import archive_child, checkpoints
+from db.seals.archive import TABLES as ALL
+from db.seals.archive import archive_day, restore
+from db.seals.folder import Damaged, check_archive, check_folder, manifest_bytes, read_seals
 from db.seals.redact import redact
 from db.seals.retention import Retention
 from db.seals.seal import Sealer
 from db.seals.verify import verify
-from protocol.errors import InvalidRequest
+from protocol.errors import AuditUnavailable, InvalidRequest
+from protocol.records import EventRecord
 from tests.support.checks.record import NOW, fresh_database, rows
-from tests.support.checks.sealed import Log, fill, run
+from tests.support.checks.sealed import Log, copy_of, fill, insert, run
+from tests.support.waiting import wait_for
 
 OLD_DAYS = 9
 DAY = datetime.fromtimestamp(NOW / 1000, UTC).date() - timedelta(days=OLD_DAYS)
+TODAY = datetime.now(UTC).date()
 TABLES = ("calls", "request_bodies", "chunks", "releases", "tool_calls", "judgements", "events")
+KEY = Ed25519PrivateKey.generate()
+COUNT = 27 * 4 + 2
 
 
 @pytest.fixture(scope="module")
-def log(database_url: str) -> Iterator[Log]:
-    """Sealed calls of nine days ago, one redacted."""
+def sealed(database_url: str) -> Iterator[Log]:
+    """Calls of nine days ago and of today in turn in the tree: of the old ones one was sealed again for a late row, one is redacted."""
     with fresh_database(database_url) as url:
-        log = fill(url, random.Random(3), calls=4, checkpoints=1, days_ago=OLD_DAYS)
+        log = fill(url, random.Random(3), calls=4, checkpoints=1, days_ago=OLD_DAYS, key=KEY)
+        log.checkpoints += fill(url, random.Random(4), calls=3, checkpoints=1, key=KEY).checkpoints
+        come_late(log, 2)
         assert redact(url, log.calls[1], "asked for")
-        with Sealer(url) as sealer:
-            sealer.checkpoint()
+        log.checkpoints.append(under_checkpoint(url))
+        log.checkpoints += fill(url, random.Random(5), calls=6, checkpoints=2, days_ago=1, key=KEY).checkpoints
         yield log
 
 
+@pytest.fixture(scope="module")
+def archived(sealed: Log, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the folder of that day."""
+    to = tmp_path_factory.mktemp("archive")
+    assert archive_day(sealed.url, DAY, to).rows == COUNT
+    return to
+
+
+@pytest.fixture
+def log(sealed: Log) -> Iterator[Log]:
+    """A copy of the record for tests that change it."""
+    with copy_of(sealed.url) as url:
+        yield Log(url, sealed.calls, sealed.checkpoints)
+
+
+@pytest.fixture
+def copied(archived: Path, tmp_path: Path) -> Path:
+    """A copy of the directory, to be changed."""
+    return shutil.copytree(archived, tmp_path / "copied")
+
+
+def come_late(log: Log, call: int, number: int = 9) -> None:
+    """A row of a sealed call comes late, and it is sealed again."""
+    asyncio.run(insert(log.url, EventRecord(call_id=str(log.calls[call]), kind="takeover", number=number, at=NOW, detail="w")))
+    with Sealer(log.url) as sealer:
+        assert sealer.seal([log.calls[call]]) == 1
+
+
+def under_checkpoint(url: str) -> str:
+    """Write a checkpoint."""
+    with Sealer(url, key=KEY) as sealer:
+        text = sealer.checkpoint()
+    assert text is not None
+    return text
+
+
 def test_a_day_is_archived_verified_and_restored_and_then_goes(log: Log, tmp_path: Path) -> None:
-    held = {table: rows(log.url, f"SELECT * FROM {table} ORDER BY 1, 2") for table in TABLES}
-    count = archive_day(log.url, DAY, tmp_path)
-    assert count == check_folder(tmp_path / str(DAY)) == 27 * 4 + 1
-    assert archive_day(log.url, DAY, tmp_path) is None
+    held = {table: rows(log.url, f"SELECT * FROM {table} WHERE call_id <= %s ORDER BY 1, 2", max(log.calls)) for table in TABLES}
+    made = archive_day(log.url, DAY, tmp_path)
+    assert (made.name, made.rows) == (str(DAY), COUNT)
+    found = check_folder(tmp_path / str(DAY))
+    assert found.checkpoint == log.checkpoints[2], "the first over the late row and the redaction too"
+    assert (found.day, found.calls, found.rows, found.texts) == (DAY, 4, COUNT, tuple(log.checkpoints))
+    assert archive_day(log.url, DAY, tmp_path).rows is None
     with Retention(log.url, {"chunks": 3}, str(tmp_path / "more")) as retention:
-        assert sum(retention.take(step) for step in retention.due(datetime.now(UTC).date())) == 4
-    assert check_folder(tmp_path / "more" / str(DAY)) == count
+        assert sum(retention.take(step) for step in retention.due(TODAY)) == 4
+    assert check_folder(tmp_path / "more" / str(DAY)).rows == COUNT
     assert verify(log.url).shed == 4
-    shed = archive_day(log.url, DAY, tmp_path / "shed")
-    assert shed is not None and shed < count and check_folder(tmp_path / "shed" / str(DAY)) == shed
+    # what is there holds more than the record does now
+    assert archive_day(log.url, DAY, tmp_path).rows is None
+    under_checkpoint(log.url)
+    shed = archive_day(log.url, DAY, tmp_path / "shed").rows
+    assert shed is not None and shed < COUNT and check_folder(tmp_path / "shed" / str(DAY)).rows == shed
     for _ in range(2):
-        assert restore(log.url, tmp_path / str(DAY)) == count
+        assert restore(log.url, tmp_path, DAY) == COUNT
     assert held == {table: rows(log.url, f"SELECT * FROM sluice_restored.{table} ORDER BY 1, 2") for table in TABLES}
     assert verify(log.url).ok
 
 
-def test_what_is_changed_in_a_folder_is_found(log: Log, tmp_path: Path) -> None:
-    archive_day(log.url, DAY, tmp_path)
-    folder = tmp_path / str(DAY)
-    assert run(log.url, "verify", "--archive", str(tmp_path)).exit_code == 0
-    assert run(log.url, "verify", "--archive", str(tmp_path), "--public-key", "key.pem").exit_code == 2, "nothing would look at it"
-    file, manifest = folder / "tool_calls.copy.gz", json.loads((folder / "manifest.json").read_text())
-    whole, data = file.read_bytes(), gzip.decompress(file.read_bytes())
-    file.write_bytes(whole[:-20])
-    with pytest.raises(Damaged, match="cannot be read"):
-        check_folder(folder)
-    changed = data.replace(b"block", b"allow")
-    file.write_bytes(gzip.compress(changed))
-    with pytest.raises(Damaged, match="not what was written"):
-        check_folder(folder)
+def test_files_and_folders_are_on_disk_before_it_is_said(sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    fsync = os.fsync
 
-    manifest["tables"]["tool_calls"] |= {"sha256": sha256(changed).hexdigest(), "bytes": len(changed)}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(Damaged, match="not those of its seal"):
-        check_folder(folder)
-    told = run(log.url, "verify", "--archive", str(tmp_path))
-    assert told.exit_code == 1 and "NOT OK" in told.stdout
-    (folder / "manifest.json").unlink()
-    with pytest.raises(Damaged, match="no manifest"):
-        check_folder(folder)
+    def seen(file: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    to = tmp_path / "new" / "archive"
+    archive_day(sealed.url, DAY, to)
+    names = [one.name for one in (to / str(DAY)).iterdir()]
+    assert synced[:2] == [str(tmp_path), str(tmp_path / "new")]
+    assert {Path(one).name for one in synced[2:-2]} == set(names) and len(names) == len(FORMS) + 4
+    assert [Path(one).parent for one in synced[-2:]] == [to, to.parent], "the folder, and after it has its name what it lies in"
+
+
+def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path) -> None:
+    (tmp_path / str(DAY)).mkdir()
+    assert archive_day(log.url, DAY, tmp_path).name == f"{DAY}.2"
+    shutil.rmtree(tmp_path / str(DAY))
+    assert archive_day(log.url, DAY, tmp_path).rows is None
+    come_late(log, 3)
+    with pytest.raises(InvalidRequest, match="under no checkpoint yet"):
+        archive_day(log.url, DAY, tmp_path)
+    under_checkpoint(log.url)
+    assert archive_day(log.url, DAY, tmp_path).name == f"{DAY}.3"
+    seals = tmp_path / f"{DAY}.3" / "seals.jsonl.gz"
+    seals.write_bytes(seals.read_bytes()[:-9])
+    with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
+        assert sum(retention.take(step) for step in retention.due(TODAY)) == 4
+    assert [one.name for one in sorted(tmp_path.iterdir())] == [f"{DAY}.{n}" for n in (2, 3, 4)]
+    assert [one.problem[:14] for one in check_archive(tmp_path)] == ["", "seals.jsonl.gz", ""]
+    shutil.rmtree(tmp_path / f"{DAY}.3")
+    assert restore(log.url, tmp_path, DAY) == COUNT + 1, "the late row is of the newer folder"
+
+
+def test_a_directory_of_another_record_is_refused(log: Log, archived: Path, database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        fill(url, random.Random(6), calls=2, checkpoints=1, days_ago=OLD_DAYS)
+        with Retention(url, {"chunks": 3}, str(archived)) as retention:
+            [step, *_] = retention.due(TODAY)
+            with pytest.raises(InvalidRequest, match="is of another record"):
+                retention.take(step)
+        assert rows(url, "SELECT count(DISTINCT call_id)::int FROM chunks") == [(2,)]
+
+
+def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path) -> None:
+    with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
+        late = fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
+        # as who takes a later step first, or one list of steps after the other
+        [step, *_] = retention.due(TODAY)
+        assert retention.take(replace(step, until=DAY + timedelta(days=3))) == 5
+    names = [str(DAY), str(DAY + timedelta(days=2))]
+    assert [(one.name, one.problem) for one in check_archive(tmp_path)] == [(name, "") for name in names]
+    assert [UUID(line["call_id"]) for line in read_seals(tmp_path / names[1])] == late.calls
+
+
+def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_child = archive_child.run
+
+    def then_one_comes(*given: Any) -> Any:
+        found = run_child(*given)
+        come_late(log, 0)
+        under_checkpoint(log.url)
+        return found
+
+    monkeypatch.setattr(archive_child, "run", then_one_comes)
+    with Retention(log.url, {"releases": 3}, str(tmp_path)) as retention:
+        [step, *_] = retention.due(TODAY)
+        with pytest.raises(InvalidRequest, match="sealed meanwhile"):
+            retention.take(step)
+        monkeypatch.undo()
+        assert rows(log.url, "SELECT count(DISTINCT call_id)::int FROM releases WHERE call_id <= %s", max(log.calls)) == [(4,)]
+        assert verify(log.url).ok
+        assert retention.take(step) == 4
+    assert [one.name for one in sorted(tmp_path.iterdir())] == [str(DAY), f"{DAY}.2"]
 
 
 def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path: Path) -> None:
@@ -83,17 +201,183 @@ def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path
     with pytest.raises(InvalidRequest, match="is not archived: altered"):
         archive_day(log.url, DAY, tmp_path)
     with Retention(log.url, {"releases": 3}, str(tmp_path)) as retention:
-        [step, *_] = retention.due(datetime.now(UTC).date())
+        [step, *_] = retention.due(TODAY)
         with pytest.raises(InvalidRequest, match="is not archived"):
             retention.take(step)
         assert rows(log.url, "SELECT count(*) > 0 FROM releases") == [(True,)]
     assert not list(tmp_path.iterdir())
-    rows(log.url, "UPDATE tool_calls SET verdict = 'block' WHERE call_id = %s AND block = 2", log.calls[2])
+
+
+def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> None:
+    def killed(child: Popen[bytes]) -> None:
+        child.kill()
+
+    with pytest.raises(AuditUnavailable):
+        archive_child.run(log.url, TODAY, tmp_path, ALL, killed)
+    with (
+        psycopg.connect(conninfo(log.url)) as other, ThreadPoolExecutor(1) as pool,
+        Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention,
+    ):  # fmt: skip
+        [step, *_] = retention.due(TODAY)
+        other.execute("LOCK TABLE tool_calls")
+        taken = pool.submit(retention.take, step)
+        [making] = wait_for(lambda: list(tmp_path.glob(f".{DAY}.*/chunks.copy.gz")), what="the day is being written")
+        retention.cut()
+        with pytest.raises(AuditUnavailable):
+            taken.result(5)
+    assert making.exists()
+    with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
+        assert retention.take(step) == 4
+    assert [one.name for one in tmp_path.iterdir()] == [str(DAY)], "what a process left is taken away"
 
 
 def test_the_commands_archive_and_restore(log: Log, tmp_path: Path) -> None:
-    made = run(log.url, "archive", "--before", str(DAY + timedelta(days=2)), "--to", str(tmp_path), "--json")
-    assert json.loads(made.stdout)["days"][str(DAY)] > 0, made.output
-    assert run(log.url, "restore", str(tmp_path), "--day", str(DAY)).exit_code == 0
-    assert run(log.url, "restore", str(tmp_path), "--day", "2020-01-01").exit_code == 2
-    assert run(log.url, "archive", "--before", "2999-01-01", "--to", str(tmp_path)).exit_code == 2
+    to, before = str(tmp_path / "a"), str(DAY + timedelta(days=2))
+    with Retention(log.url, {}) as other:
+        assert other.takes_turn()
+        assert run(log.url, "archive", "--before", before, "--to", to).exit_code == 2, "an audit writer writes the same folders"
+    made = run(log.url, "archive", "--before", before, "--to", to, "--json")
+    assert json.loads(made.stdout)["days"] == {str(DAY): COUNT}, made.output
+    assert run(log.url, "restore", to, "--day", str(DAY)).exit_code == 0
+    assert run(log.url, "restore", to, "--day", "2020-01-01").exit_code == 2
+    assert run(log.url, "archive", "--before", "2999-01-01", "--to", to).exit_code == 2
+
+
+def test_a_folder_is_under_a_key_and_under_checkpoints_kept_elsewhere(log: Log, archived: Path, tmp_path: Path) -> None:
+    for name, text in (
+        ("key", checkpoints.public_pem(KEY)), ("other", checkpoints.public_pem(Ed25519PrivateKey.generate())),
+        *((str(n), text) for n, text in enumerate(log.checkpoints)),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(text)
+
+    def told(*options: str, of: Path = archived) -> tuple[int, str]:
+        found = run(log.url, "verify", "--archive", str(of), *options)
+        return found.exit_code, found.stdout
+
+    assert told()[0] == 0 and "nothing vouches for it" in told()[1]
+    assert told("--public-key", str(tmp_path / "key"))[0] == 0
+    assert told("--public-key", str(tmp_path / "other")) == (
+        1, f"{DAY}: its newest checkpoint is not signed by this key\nNOT OK: 1 of 1 days, 0 rows\n",
+    )  # fmt: skip
+    # those of after the day was sealed and of before it was archived; one of them is enough
+    assert [told("--against", str(tmp_path / str(n)))[0] for n in range(5)] == [1, 1, 0, 0, 0]
+    assert told("--against", str(tmp_path / "0"), "--against", str(tmp_path / "3"))[0] == 0
+    forged = checkpoints.parse(log.checkpoints[3])
+    (tmp_path / "forged").write_text(checkpoints.Checkpoint(forged.origin, forged.size, bytes(32), forged.at, forged.previous).text(None))
+    assert "another than the one kept" in told("--against", str(tmp_path / "forged"))[1]
+    # one of later, by way of the folder of another day
+    more = shutil.copytree(archived, tmp_path / "more")
+    later = fill(log.url, random.Random(9), calls=2, checkpoints=2, days_ago=OLD_DAYS - 1).checkpoints[1]
+    (tmp_path / "later").write_text(later)
+    assert "no checkpoint kept elsewhere says anything" in told("--against", str(tmp_path / "later"))[1]
+    assert run(log.url, "archive", "--before", str(DAY + timedelta(days=2)), "--to", str(more)).exit_code == 0
+    assert [one.problem for one in check_archive(more, against=[later])] == ["", ""]
+    (tmp_path / "empty").mkdir()
+    assert told(of=tmp_path / "empty")[0] == told(of=tmp_path / "none")[0] == told("--call", "x")[0] == 2
+
+
+def _say_so(folder: Path, *names: str) -> None:
+    """Have the manifest say what the files are now."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for name in names:
+        data = (folder / name).read_bytes()
+        manifest["files"][name.partition(".")[0]] |= {"bytes": len(data), "sha256": sha256(data).hexdigest()}
+    path.write_bytes(manifest_bytes(manifest))
+
+
+def _change(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    (folder / name).write_bytes(gzip.compress(change(gzip.decompress((folder / name).read_bytes()))))
+    _say_so(folder, name)
+
+
+def _of_call(folder: Path, number: int, change: Callable[[dict[str, Any]], None]) -> None:
+    def each(data: bytes) -> bytes:
+        lines = [json.loads(line) for line in data.splitlines()]
+        change(lines[number])
+        return b"".join(json.dumps(line).encode() + b"\n" for line in lines if line)
+
+    _change(folder, "seals.jsonl.gz", each)
+
+
+def _no_event(folder: Path) -> None:
+    """Content of a call that no event says was deleted."""
+    _of_call(folder, 0, lambda line: line.update(redacted=["chunks 00 00"]))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "the rows of call .* are not those of its seal": lambda folder: _change(
+        folder, "tool_calls.copy.gz", lambda d: d.replace(b"block", b"allow")
+    ),
+    "is not what was written": lambda folder: (folder / "ends.copy.gz").write_bytes(b""),
+    "its seals do not lead to the checkpoint": lambda folder: _of_call(folder, 0, lambda line: line["parts"][0].update(note="x")),
+    "not those of all parts": lambda folder: _of_call(folder, 2, lambda line: line["parts"][0].update(sha256="00" * 32)),
+    "no event of it says so": _no_event,
+    "under no seal of the folder": lambda folder: _of_call(folder, -1, lambda line: line.clear()),
+    "stands in another place": lambda folder: _change(folder, "seals.jsonl.gz", lambda d: d + d[: d.index(b"\n") + 1]),
+    "a file ends in the middle of a row": lambda folder: _change(folder, "releases.copy.gz", lambda d: d[:-9]),
+    "do not follow each other": lambda folder: _change(folder, "checkpoints.jsonl.gz", lambda d: d[: d.index(b"\n") + 1] * 2),
+    "cannot be read as what was written: ValueError": lambda folder: _change(folder, "nodes.gz", lambda d: d[:-32]),
+    "KeyError": lambda folder: _of_call(folder, 1, lambda line: line.pop("salt")),
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "is of a newer Sluice": lambda folder: (folder / "manifest.json").write_text(
+        (folder / "manifest.json").read_text().replace("archive 1", "archive 9")
+    ),
+    "is not as Sluice writes it": lambda folder: (folder / "manifest.json").write_text((folder / "manifest.json").read_text() + " "),
+}
+
+
+@pytest.mark.parametrize("finding", DAMAGES)
+def test_what_is_changed_in_a_folder_is_found(copied: Path, finding: str) -> None:
+    DAMAGES[finding](copied / str(DAY))
+    with pytest.raises(Damaged, match=finding):
+        check_folder(copied / str(DAY))
+    told = run("", "verify", "--archive", str(copied))
+    assert told.exit_code == 1 and "NOT OK" in told.stdout
+    assert json.loads(run("", "verify", "--archive", str(copied), "--json").stdout)["ok"] is False
+
+
+def test_a_byte_that_is_another_is_found_wherever_it_stands(copied: Path) -> None:
+    for file in sorted((copied / str(DAY)).iterdir()):
+        whole = file.read_bytes()
+        for tenth in range(10):
+            at = len(whole) * tenth // 10
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(Damaged):
+                check_folder(copied / str(DAY))
+        file.write_bytes(whole)
+    assert check_folder(copied / str(DAY)).rows == COUNT
+
+
+def test_bytes_that_the_manifest_agrees_with_end_in_no_traceback(copied: Path) -> None:
+    folder, chance = copied / str(DAY), random.Random(1)
+    for file in sorted(folder.glob("*.gz")):
+        whole = file.read_bytes()
+        for at in [*range(10), *(chance.randrange(len(whole)) for _ in range(10))]:
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << chance.randrange(8))]) + whole[at + 1 :])
+            _say_so(folder, file.name)
+            with suppress(Damaged):
+                # what is found is the content's, which some bytes of the packing do not change
+                assert check_folder(folder).rows == COUNT
+        file.write_bytes(whole)
+        _say_so(folder, file.name)
+
+
+def test_a_record_that_is_made_anew_is_under_no_other_key(log: Log, archived: Path, tmp_path: Path) -> None:
+    rows(log.url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s AND block = 2", log.calls[2])
+    calls = [row[0] for row in rows(log.url, "SELECT DISTINCT call_id FROM seals ORDER BY 1")]
+    for table in ("checkpoints", "seal_rows", "seals"):
+        rows(log.url, f"DELETE FROM {table}")
+    with Sealer(log.url, key=Ed25519PrivateKey.generate()) as sealer:
+        sealer.seal(calls)
+        sealer.checkpoint()
+    archive_day(log.url, DAY, tmp_path)
+    folder = tmp_path / str(DAY)
+    assert check_archive(tmp_path, key=KEY.public_key())[0].problem == "its newest checkpoint is not signed by this key"
+    for name in ("checkpoints.jsonl.gz", "nodes.gz"):
+        shutil.copy(archived / str(DAY) / name, folder / name)
+    _say_so(folder, "checkpoints.jsonl.gz", "nodes.gz")
+    manifest = (folder / "manifest.json").read_text()
+    named = json.loads(manifest)["record"]
+    (folder / "manifest.json").write_text(manifest.replace(named, checkpoints.parse(log.checkpoints[0]).origin))
+    assert "do not lead" in check_archive(tmp_path, key=KEY.public_key())[0].problem or "ValueError" in check_archive(tmp_path)[0].problem

@@ -1,0 +1,79 @@
+"""Archives days in a process of its own, of the lowest priority: an audit writer has other work, and stops at once.
+
+`run` starts it and waits. It is told what to do by a line of JSON on its stdin, so that no password is in a list of processes, and ends
+when that closes, with whoever started it; what it leaves then has a temporary name.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from subprocess import PIPE, Popen
+from threading import Thread
+
+from db.seals.archive import archive_before
+from protocol.errors import AuditUnavailable, InvalidRequest
+
+PRIORITY = 19
+"""Nice: the lowest."""
+_HERE = str(Path(__file__).parents[2])
+_ERRORS = {"unavailable": AuditUnavailable, "refused": InvalidRequest}
+
+
+def run(
+    database_url: str, before: date, to: Path, tables: Sequence[str], started: Callable[[Popen[bytes]], object] = lambda child: None
+) -> tuple[date, int] | None:
+    """Archive the days before this one of which these tables hold rows. `started` gets the process: killed, it raises AuditUnavailable.
+
+    Returns the first of the days and the position of the newest seal that there was then; None where there are no rows. Raises
+    InvalidRequest, AuditUnavailable.
+    """
+    asked = {"url": database_url, "before": str(before), "to": str(to), "tables": list(tables)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))}
+    # a session of its own: Ctrl-C in a terminal is for whoever started it
+    command = [sys.executable, "-m", __name__]
+    with Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True, env=environment) as child:
+        started(child)
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(asked).encode() + b"\n")
+            child.stdin.flush()
+            told = json.loads(child.stdout.read() or b"{}")
+        except BrokenPipeError:
+            told = {}
+        finally:
+            child.kill()
+    for name, kind in _ERRORS.items():
+        if name in told:
+            raise kind(told[name])
+    if "days" not in told:
+        raise AuditUnavailable("the process that archives was ended")
+    return (date.fromisoformat(told["days"][0]["day"]), int(told["days"][0]["seen"])) if told["days"] else None
+
+
+def main() -> None:
+    """Do what stdin says."""
+    os.nice(PRIORITY)
+    asked = json.loads(sys.stdin.buffer.readline())
+    Thread(target=_end_with_stdin, daemon=True).start()
+    try:
+        days = archive_before(asked["url"], date.fromisoformat(asked["before"]), Path(asked["to"]), asked["tables"])
+        told: dict[str, object] = {"days": [{"day": str(one.day), "seen": one.seen} for one in days]}
+    except (InvalidRequest, OSError) as error:
+        told = {"refused": getattr(error, "message", str(error))}
+    except AuditUnavailable as error:
+        told = {"unavailable": str(error.__cause__ or error)[:200]}
+    os.write(1, json.dumps(told).encode())
+
+
+def _end_with_stdin() -> None:
+    # not by sys.stdin: at the end of the program somebody would still hold its lock
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

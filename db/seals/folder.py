@@ -1,0 +1,409 @@
+"""An archived day (`db.seals.archive`) as it is verified without a database: its rows against the seals in it, its seals against the
+checkpoint in it, and that checkpoint against a key or those that were kept elsewhere.
+
+The seals of a day are leaves of the tree; the folder holds the nodes beside them, which lead to the first checkpoint over all of them,
+and those after it, each of which names the one before by its hash. So whoever trusts one of these, or one of a later folder, trusts the
+rows. It does not show that no call of the day is missing. Constant memory, the hashes of one call and 40 bytes a seal
+aside. Must not know: connections, who writes.
+"""
+
+import gzip
+import json
+import re
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from db.canonical import EVENTS, FORMS, REDACTED, VERSION, Form, Row, digests_hash, digests_of, holds_later, row_hash, seal_leaf, tables_in
+from db.filters import first_id
+from db.seals import checkpoints
+from db.seals.merkle import HASH, leaf_hash, root_beside
+from db.seals.shed import PART, with_kept
+from db.seals.verify_rows import Part, Sealed, older_fits
+
+KIND = "sluice archive 1"
+SEALS, NODES, CHECKPOINTS = "seals", "nodes", "checkpoints"
+FILES = {SEALS: "seals.jsonl.gz", NODES: "nodes.gz", CHECKPOINTS: "checkpoints.jsonl.gz"}
+"""What lies beside the rows of each table."""
+PIECE = 2**20
+NAME = re.compile(r"(\d{4}-\d\d-\d\d)(?:\.([1-9]\d{0,5}))?")
+"""Of a folder: the day, and a number where it is not the first of that day."""
+_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_FIELDS, _SIZE = struct.Struct("!h"), struct.Struct("!i")
+UNREADABLE = (
+    OSError, EOFError, zlib.error, struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
+"""What reading bytes raises that are not those that were written."""
+
+
+class Damaged(ValueError):
+    """A folder is not as it was written; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A folder that fits together."""
+
+    day: date
+    record: str
+    """The origin of its checkpoints: which record it is of."""
+    calls: int
+    rows: int
+    checkpoint: str
+    """The first over all its seals."""
+    texts: tuple[str, ...]
+    """That and others before and after it, each one the next after the one before it."""
+
+
+class Leaves:
+    """Leaves of the tree by their positions, whatever their order."""
+
+    def __init__(self) -> None:
+        self._positions, self._hashes = array("q"), bytearray()
+
+    def add(self, position: int, data: bytes) -> None:
+        """Add one."""
+        self._positions.append(position)
+        self._hashes += leaf_hash(data)
+
+    @property
+    def first(self) -> int:
+        """The first position, 0 where there is none."""
+        return min(self._positions, default=0)
+
+    @property
+    def last(self) -> int:
+        """The last position, -1 where there is none."""
+        return max(self._positions, default=-1)
+
+    def sorted(self) -> tuple["array[int]", bytes]:
+        """Return the positions as they rise, and the hashes in that order."""
+        order = sorted(range(len(self._positions)), key=self._positions.__getitem__)
+        hashes = b"".join([self._hashes[i * HASH : i * HASH + HASH] for i in order])
+        return array("q", [self._positions[i] for i in order]), hashes
+
+
+def folders_in(source: Path) -> list[Path]:
+    """Return the folders of days in a directory, in the order in which they were written of each day. Raises OSError."""
+    named = [(found, one) for one in source.iterdir() if one.is_dir() and (found := NAME.fullmatch(one.name))]
+    return [one for found, one in sorted(named, key=lambda pair: (pair[0][1], int(pair[0][2] or 1)))]
+
+
+def bounds_of(day: date) -> tuple[UUID, UUID]:
+    """Return the least id of calls of a day (UTC), and of the day after it."""
+    low, high = (first_id(datetime.combine(one, time(), UTC)) for one in (day, day + timedelta(days=1)))
+    return low, high
+
+
+def check_folder(folder: Path) -> Checked:
+    """Verify a folder by itself: each file, each call against its seals, the seals against its checkpoint. Raises Damaged."""
+    try:
+        return _check(folder, read_manifest(folder))
+    except Damaged:
+        raise
+    except UNREADABLE as error:
+        raise Damaged(f"it cannot be read as what was written: {type(error).__name__}: {error}") from None
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest. Raises Damaged where it is none that this version knows."""
+    try:
+        data = (folder / "manifest.json").read_bytes()
+        manifest: dict[str, Any] = json.loads(data)
+        known = manifest["kind"] == KIND and 1 <= manifest["form"] <= VERSION
+        date.fromisoformat(manifest["day"])
+        names = [*(form.table for form in forms_of(manifest["form"])), *FILES] if known else []
+        if known and (list(manifest["files"]) != names or manifest_bytes(manifest) != data):
+            raise Damaged("its manifest is not as Sluice writes it")
+    except Damaged:
+        raise
+    except UNREADABLE:
+        raise Damaged("it has no manifest that can be read") from None
+    if not known:
+        raise Damaged("it is of a newer Sluice, or is no archive")
+    return manifest
+
+
+def manifest_bytes(manifest: dict[str, Any]) -> bytes:
+    """Return the manifest as it is written: there is one way."""
+    return (json.dumps(manifest, indent=1) + "\n").encode()
+
+
+def forms_of(version: int) -> list[Form]:
+    """Return the tables with the columns that the version covers: those that a folder of it has."""
+    found = []
+    for form in FORMS[: tables_in(version)]:
+        stays, content = form.counts[version]
+        found.append(replace(form, stays=form.stays[:stays], content=form.content[:content]))
+    return found
+
+
+def file_of(folder: Path, name: str) -> Path:
+    """Return where the rows of a table lie, or one of `FILES`."""
+    return folder / FILES.get(name, f"{name}.copy.gz")
+
+
+def read_seals(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the calls, each with its seals, in the order of their ids."""
+    with gzip.open(file_of(folder, SEALS), "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def _check(folder: Path, manifest: dict[str, Any]) -> Checked:
+    for name, said in manifest["files"].items():
+        _check_file(file_of(folder, name), said)
+    day = date.fromisoformat(manifest["day"])
+    low, high = bounds_of(day)
+    leaves, gone = Leaves(), _read_gone(manifest["gone"], high)
+    for one in manifest["gone"]:
+        _add(leaves, UUID(one["call_id"]), one)
+    rows = [_Rows(file_of(folder, form.table), form) for form in forms_of(manifest["form"])]
+    last = UUID(int=low.int - 1)
+    calls = 0
+    for line in read_seals(folder):
+        call_id = UUID(line["call_id"])
+        if not last < call_id < high:
+            raise Damaged(f"call {call_id} is not of that day, or stands in another place")
+        last, calls = call_id, calls + 1
+        _check_call(line, rows, gone, manifest["form"])
+        for part in line["parts"]:
+            _add(leaves, call_id, part)
+    for left in rows:
+        if left.head is None and left.count != manifest["files"][left.form.table]["rows"]:
+            raise Damaged(f"{left.form.table}: there are {left.count:,} rows, the manifest says another number")
+        if left.head is not None:
+            raise Damaged(f"{left.form.table}: rows of call {UUID(bytes=left.head[6:22])} are under no seal of the folder")
+    texts = _read_checkpoints(file_of(folder, CHECKPOINTS))
+    checkpoint = first_over(leaves, texts)
+    _check_root(leaves, checkpoints.parse(checkpoint), file_of(folder, NODES))
+    record = checkpoints.parse(checkpoint).origin
+    if record != manifest["record"]:
+        raise Damaged("its manifest names another record than its checkpoints")
+    return Checked(day, record, calls, sum(one.count for one in rows), checkpoint, texts)
+
+
+def _add(leaves: Leaves, call_id: UUID, seal: dict[str, Any]) -> None:
+    digest = bytes.fromhex(seal["sha256"])
+    leaves.add(seal["position"], seal_leaf(call_id, seal["part"], datetime.fromisoformat(seal["at"]), seal["counts"], digest, seal["note"]))
+
+
+def _read_gone(given: Sequence[dict[str, Any]], high: UUID) -> dict[int, int]:
+    """The places of the tables of which the day's rows went in order before it was archived, each with the position of the leaf."""
+    found = {}
+    for one in given:
+        bound = UUID(one["call_id"])
+        if one["part"] != PART or bound < high:
+            raise Damaged("what it says went in order went of other days")
+        found[(bound.int & 0xFFFF) - 1] = int(one["position"])
+    return found
+
+
+def _check_file(path: Path, said: dict[str, Any]) -> None:
+    digest, size = sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+            size += len(piece)
+    if (size, digest.hexdigest()) != (said["bytes"], said["sha256"]):
+        raise Damaged(f"{path.name} is not what was written")
+
+
+def _check_call(line: dict[str, Any], rows: Sequence["_Rows"], gone: dict[int, int], version: int) -> None:
+    """Compare the rows of a call with all parts of its seal."""
+    call = _sealed(line)
+    call.leaves = gone
+    newest = call.parts[-1]
+    redacted = {(table, bytes.fromhex(key)): bytes.fromhex(hashes) for table, key, hashes in (one.split(" ") for one in line["redacted"])}
+    says_so = not redacted
+    for place, of in enumerate(rows[: tables_in(newest.form)]):
+        hashes = [(form, one[place]) for form, one in call.hashes.items()]
+        for data in of.of(call.call_id.bytes):
+            if newest.form < version and holds_later(of.form, data, newest.form):
+                raise Damaged(f"{of.form.table}: a row of call {call.call_id} holds a value that its seal does not cover")
+            for form, so_far in hashes:
+                if not redacted:
+                    so_far += row_hash(of.form, data, call.salt, form)
+                    continue
+                row = Row.read(of.form, data)
+                says_so = says_so or (place == EVENTS and row.key[4:].startswith(REDACTED.encode()))
+                so_far += row.hash(call.salt, redacted.get((of.form.table, row.key)), version=form)
+    if not says_so:
+        raise Damaged(f"content of call {call.call_id} was deleted, and no event of it says so")
+    places = call.gone(newest)
+    hashed = call.hashes[newest.form]
+    digests = with_kept(digests_of(hashed, newest.form), places, call.kept)
+    if any(hashed[place] for place in places) or digests_hash(call.call_id, digests, newest.form) != newest.digest:
+        raise Damaged(f"the rows of call {call.call_id} are not those of its seal")
+    if [count for count, _ in digests] != newest.counts or not all(older_fits(call, part) for part in call.parts[:-1]):
+        raise Damaged(f"the rows of call {call.call_id} are not those of all parts of its seal")
+
+
+def _sealed(line: dict[str, Any]) -> Sealed:
+    kept = {int(place): (int(n), bytes.fromhex(digest)) for place, n, digest in (one.split(" ") for one in line["kept"])}
+    parts = [
+        Part(
+            one["position"], one["part"], one["form"], None, False, one["counts"], bytes.fromhex(one["sha256"]), True,
+            bytes.fromhex(one["marks"]),
+        ) for one in line["parts"]
+    ]  # fmt: skip
+    call = Sealed(UUID(line["call_id"]), parts, bytes.fromhex(line["salt"]), kept=kept)
+    call.hashes = {part.form: [bytearray() for _ in FORMS] for part in parts}
+    if not call.is_known or any(one.part >= other.part for one, other in pairwise(parts)):
+        raise Damaged(f"the seals of call {call.call_id} are of a version that this one does not know, or not in their order")
+    return call
+
+
+def _read_checkpoints(path: Path) -> tuple[str, ...]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        texts = tuple(json.loads(line) for line in lines)
+    before = ""
+    for text in texts:
+        if before and checkpoints.parse(text).previous != checkpoints.digest(before):
+            raise Damaged("its checkpoints do not follow each other")
+        before = text
+    return texts
+
+
+def first_over(leaves: Leaves, texts: Sequence[str]) -> str:
+    """Return the first checkpoint over all these seals. Raises Damaged where there is none."""
+    for text in texts:
+        if checkpoints.parse(text).size > leaves.last:
+            return text
+    raise Damaged("it holds no checkpoint over all its seals")
+
+
+def _check_root(leaves: Leaves, checkpoint: checkpoints.Checkpoint, path: Path) -> None:
+    with gzip.open(path, "rb") as file:
+        nodes = iter(lambda: file.read(HASH), b"")
+        if root_beside(*leaves.sorted(), checkpoint.size, nodes) != checkpoint.root:
+            raise Damaged(f"its seals do not lead to the checkpoint over {checkpoint.size:,} seals: a seal, a node or it was changed")
+
+
+class _Rows:
+    """The rows of a file in their order, one ahead, each as COPY BINARY has it."""
+
+    def __init__(self, path: Path, form: Form) -> None:
+        self.form, self._rows = form, _split(gzip.open(path, "rb"))  # noqa: SIM115 - closed at its end
+        self.head = next(self._rows, None)
+        self.count = 0
+
+    def of(self, call_id: bytes) -> Iterator[bytes]:
+        """The rows of this call, if they come next."""
+        while self.head is not None and self.head[6:22] == call_id:
+            yield self.head
+            self.count += 1
+            self.head = next(self._rows, None)
+
+
+def _split(file: gzip.GzipFile) -> Iterator[bytes]:
+    """The rows of a COPY BINARY stream, in pieces of the file: a read for each field takes three times as long."""
+    with file:
+        data, at = file.read(PIECE), len(_HEAD)
+        while True:
+            end = _row_end(data, at)
+            if end == 0:
+                return
+            if end > 0:
+                yield data[at:end]
+                at = end
+            elif piece := file.read(PIECE):
+                data, at = data[at:] + piece, 0
+            else:
+                raise Damaged("a file ends in the middle of a row")
+
+
+def _row_end(data: bytes, at: int) -> int:
+    """Where the row ends that begins at `at`: 0 where the stream ends there, -1 where not all of it is here."""
+    if len(data) < at + 2:
+        return -1
+    count = _FIELDS.unpack_from(data, at)[0]
+    if count < 0:
+        return 0
+    at += 2
+    for _ in range(count):
+        if len(data) < at + 4:
+            return -1
+        size = _SIZE.unpack_from(data, at)[0]
+        at += 4 + size if size > 0 else 4
+    return at if at <= len(data) else -1
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the verification of one folder found, and what vouches for its checkpoint."""
+
+    name: str
+    problem: str = ""
+    """Empty: none."""
+    found: Checked | None = None
+    size: int = 0
+    """Seals under its checkpoint."""
+    is_signed: bool = False
+    """By the key that was given."""
+    is_kept: bool = False
+    """One that was kept elsewhere is among its checkpoints, or among those that later folders have from these on."""
+
+
+def check_archive(source: Path, *, key: Ed25519PublicKey | None = None, against: Sequence[str] = ()) -> list[Verdict]:
+    """Verify all folders of a directory. `against` are texts of checkpoints kept elsewhere, under one of which each must be.
+
+    Raises OSError.
+    """
+    kept = {checkpoints.parse(text).size: text.rstrip("\n") for text in against}
+    before: dict[str, str] = {}
+    first: dict[str, str] = {}
+    trusted: list[str] = []
+    verdicts = []
+    for folder in folders_in(source):
+        verdict = Verdict(folder.name)
+        verdicts.append(verdict)
+        try:
+            found = check_folder(folder)
+            if not folder.name.startswith(str(found.day)):
+                raise Damaged(f"it is of {found.day}")
+            verdict.is_signed = key is not None and checkpoints.is_signed_by(found.texts[-1], key)
+            if key is not None and not verdict.is_signed:
+                raise Damaged("its newest checkpoint is not signed by this key")
+            first[folder.name] = checkpoints.digest(found.checkpoint)
+            for text in found.texts if against else ():
+                one = checkpoints.parse(text)
+                before[checkpoints.digest(text)] = one.previous
+                if text.rstrip("\n") == kept.get(one.size):
+                    trusted.append(checkpoints.digest(text))
+                elif one.size in kept:
+                    raise Damaged(f"its checkpoint over {one.size:,} seals is another than the one kept elsewhere")
+        except Damaged as error:
+            verdict.problem = str(error)
+            continue
+        # the texts of a year of folders would take a gigabyte
+        verdict.found, verdict.size = replace(found, texts=()), checkpoints.parse(found.checkpoint).size
+    vouched = _chain(trusted, before)
+    for verdict in verdicts:
+        verdict.is_kept = first.get(verdict.name) in vouched
+        if against and not verdict.problem and not verdict.is_kept:
+            verdict.problem = (
+                f"no checkpoint kept elsewhere says anything of it: one is needed that is over {verdict.size:,} seals or more, "
+                "and no newer than the newest folder"
+            )
+    return verdicts
+
+
+def _chain(trusted: Sequence[str], before: dict[str, str]) -> set[str]:
+    """The checkpoints, by their hashes, that these name: themselves, the one before, and so on."""
+    found: set[str] = set()
+    for digest in trusted:
+        while digest in before and digest not in found:
+            found.add(digest)
+            digest = before[digest]
+    return found
