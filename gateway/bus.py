@@ -54,7 +54,7 @@ class Bus:
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
-        self.lines = DebugLines(self.redis, f"gateway {gateway}", memory_share=limits.memory_share)
+        self.lines = DebugLines(self.redis, f"gateway {gateway}", memory_share=limits.memory_share, shards=shards)
         self._starts = Starts(self.redis, self._bodies, limits)
         self._lost = EndsToTell(self.redis, gateway, shards)
         self._alive_ms = int(ALIVE_MS * max(1.0, limits.redis_silent_s / 5))

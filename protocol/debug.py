@@ -29,7 +29,7 @@ DEBUG_REFUSED = "debug_refused"
 
 PREVIEW_BYTES, FULL_BYTES = 1024, 65_536
 """Of content that a line shows."""
-LINES_PER_S, LINES_PER_CALL = 2_000, 20_000
+LINES_PER_S, BYTES_PER_S, LINES_PER_CALL = 2_000, 8 * 2**20, 20_000
 """Of one process; what is more is counted as lost."""
 KEPT_DAYS, KEPT_BYTES = 3, 2**30
 """How long lines are kept, and how many bytes of them; the oldest day goes first."""

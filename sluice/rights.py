@@ -52,7 +52,11 @@ _SPEAKS_FOR_A_GATEWAY: tuple[Command, ...] = (
     _append(_CALL_KEY), ("PUBLISH", layout.chunk_channel(_CALL), "forged"), ("SET", _BODY, "forged"), ("SET", _GW, "9-9"), ("DEL", _GW),
 )  # fmt: skip
 _KEEPS_THE_RECORD: tuple[Command, ...] = (*_takes(_AUDIT, layout.AUDIT_GROUP), *_removes(_AUDIT))
-_KEEPS_DEBUG_LINES: tuple[Command, ...] = (_read(layout.debug_key(0), layout.DEBUG_GROUP), *_removes(layout.debug_key(0)))
+_KEEPS_DEBUG_LINES: tuple[Command, ...] = (
+    _read(layout.debug_key(0), layout.DEBUG_GROUP),
+    *_removes(layout.debug_key(0)),
+    ("HSET", layout.debug_seen_key(), "0 p", "1"),
+)
 _OWNS_CALLS: tuple[Command, ...] = (
     *_takes(_DISPATCH, layout.POLICY_GROUP), *_removes(_DISPATCH), ("HSET", _CTL, "t", "mine"), ("HGETALL", _CTL), ("DEL", _CTL),
     ("PEXPIRE", _CTL, "1"), _append(_REPLY), *_removes(_REPLY), ("HINCRBY", layout.counts_key(0), "TOOL_CALLS_BLOCKED", "1"),
@@ -88,10 +92,12 @@ FORBIDDEN: dict[str, tuple[Command, ...]] = {
     "pages": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), _append(_DISPATCH), *_SETS_FACTS,
         *_CHANGES_FACTS, *_READS_REPLIES, *_HANDLES_QUESTIONS, *_NAMES_THE_DATABASE, *_removes(_CALL_KEY), ("GET", _BODY),
+        *_KEEPS_DEBUG_LINES, _append(layout.debug_key(0)),
     ),
     "ops": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), _append(_DISPATCH), *_SETS_FACTS,
         *_CHANGES_FACTS, *_READS_CALLS, *_READS_REPLIES, *_HANDLES_QUESTIONS, *_NAMES_THE_DATABASE, *_KEEPS_DEBUG_LINES,
+        _append(layout.debug_key(0)),
     ),
 }  # fmt: skip
 """Role to the commands that its user must be refused, each the shortest form of something that would break a guarantee."""

@@ -1,8 +1,12 @@
 """Debug lines of one process on their way: collected for 50 ms, then one entry of the shard's debug stream. They may be lost, and never
-wait: nobody looks at an answer, and the stream keeps its newest 5,000 entries or so.
+wait: nobody looks at an answer.
 
-Bounded: 2,000 lines a second, 20,000 a call, entries of 256 KiB; a Redis past its memory share gets none. What is not sent is counted.
-Lines may be added by a thread beside the loop.
+They may not take the room of calls. Each entry trims the stream as it is added, whoever reads it or not: an entry of n bytes leaves there
+as many entries as have room when all are of n bytes, 5,000 at most. The room of all shards is a twentieth of Redis' memory. A Redis past
+half of the share at which new calls are refused gets no lines at all.
+
+Bounded too: 2,000 lines and 8 MiB a second, 20,000 lines a call. What is not sent or trimmed is counted. Lines may be added by a thread
+beside the loop.
 """
 
 import asyncio
@@ -10,18 +14,24 @@ import contextlib
 import secrets
 import threading
 import time
-from collections import OrderedDict
 
 import msgspec
 
-from protocol.debug import LINES_PER_CALL, LINES_PER_S, Batch, DoorCount, Line, most_of, shown
+from protocol.debug import BYTES_PER_S, LINES_PER_CALL, LINES_PER_S, Batch, DoorCount, Line, most_of, shown
 from protocol.errors import StreamConnectionLost
 from streams import fitness, layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 
 EVERY_S = 0.05
 ENTRIES = 5_000
-ENTRY_BYTES = 256 * 1024
+ENTRY_BYTES = 64 * 1024
+"""Past them an entry takes no more lines; its last may be as large again."""
+SHARE, WITHOUT_BOUND = 0.05, 32 * 2**20
+"""Of Redis' memory for the debug streams of all shards; in bytes, as long as that is not known and where it has no bound."""
+STOP_AT = 0.5
+"""Of `limits.memory_share`: past it nothing is sent."""
+_LINE_BYTES = 120
+"""Of a line beside its detail."""
 _LOOK_S = 1.0
 _MOST_CALLS = 5_000
 """Calls whose numbers are remembered, as a call may come back to a worker that gave it away."""
@@ -82,13 +92,14 @@ class CallLines:
 class DebugLines:
     """All debug lines of one process. `process` is its role and name, to which is added what tells it from one of that name before."""
 
-    def __init__(self, redis: Connection, process: str, *, memory_share: float) -> None:
+    def __init__(self, redis: Connection, process: str, *, memory_share: float, shards: int = 1) -> None:
         self.process, self.lost = f"{process} {secrets.token_hex(2)}", 0
-        self._redis, self._memory_share = redis, memory_share
+        self._redis, self._memory_share, self._shards = redis, memory_share, shards
+        self._room = WITHOUT_BOUND // shards
         self._waiting: dict[int, list[Line]] = {}
         self._sent: dict[int, int] = {}
-        self._calls: OrderedDict[str, CallLines] = OrderedDict()
-        self._second, self._in_second = 0, 0
+        self._calls: dict[str, CallLines] = {}
+        self._second = self._in_second = self._bytes_in_second = 0
         self._is_due = self._is_full = self._is_looking = False
         self._looked = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -102,16 +113,17 @@ class DebugLines:
                 self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
             found = self._calls[call_id] = CallLines(self, call_id, mask)
             if len(self._calls) > _MOST_CALLS:
-                self._calls.popitem(last=False)
+                del self._calls[next(iter(self._calls))]
         return found
 
     def add(self, shard: int, line: Line) -> None:
         """Send a line soon."""
         second = line.at // 1_000_000
         if second != self._second:
-            self._second, self._in_second = second, 0
+            self._second, self._in_second, self._bytes_in_second = second, 0, 0
         self._in_second += 1
-        if self._in_second > LINES_PER_S or self._is_full:
+        self._bytes_in_second += _LINE_BYTES + len(line.detail)
+        if self._in_second > LINES_PER_S or self._bytes_in_second > BYTES_PER_S or self._is_full:
             self.lost += 1
             return
         if (waiting := self._waiting.get(shard)) is None:
@@ -128,9 +140,8 @@ class DebugLines:
     async def send_door(self, counts: list[DoorCount]) -> bool:
         """Send sums of what this gateway refused; False where Redis did not take them."""
         batch = Batch(self.process, self.lost, self._sent.get(0, 0), [], counts, time.time_ns() // 1_000_000)
-        add = "XADD", layout.debug_key(0), "MAXLEN", "~", ENTRIES, "*", layout.BLOB, _encode(batch)
         with contextlib.suppress(StreamConnectionLost, RedisError):
-            await self._redis.call(*add)
+            await self._redis.call(*self._command(0, _encode(batch)))
             return True
         return False
 
@@ -141,7 +152,7 @@ class DebugLines:
         for shard, lines in waiting.items():
             first = size = 0
             for place, line in enumerate(lines):
-                size += 120 + len(line.detail)
+                size += _LINE_BYTES + len(line.detail)
                 if size > ENTRY_BYTES:
                     self._send_lines(shard, lines[first : place + 1])
                     first, size = place + 1, 0
@@ -154,24 +165,27 @@ class DebugLines:
 
     def _send_lines(self, shard: int, lines: list[Line]) -> None:
         sent = self._sent.get(shard, 0)
-        self._sent[shard] = sent + len(lines)
-        self._send(shard, Batch(self.process, self.lost, sent, lines))
-
-    def _send(self, shard: int, batch: Batch) -> None:
         try:
-            packed = _encode(batch)
+            packed = _encode(Batch(self.process, self.lost, sent, lines))
         except ValueError:
             # text that is none: no line is worth a failure
-            self.lost += len(batch.lines)
+            self.lost += len(lines)
             return
-        self._redis.send_quiet("XADD", layout.debug_key(shard), "MAXLEN", "~", ENTRIES, "*", layout.BLOB, packed)
+        self._sent[shard] = sent + len(lines)
+        self._redis.send_quiet(*self._command(shard, packed))
+
+    def _command(self, shard: int, packed: bytes) -> tuple[str | int | bytes, ...]:
+        most = max(1, min(ENTRIES, self._room // (len(packed) + _LINE_BYTES)))
+        return "XADD", layout.debug_key(shard), "MAXLEN", "~", most, "*", layout.BLOB, packed
 
     async def _look(self) -> None:
-        """Is Redis so full that nothing may be written? Asked once a second, while lines are written or were not."""
+        """How much memory has Redis, and is so much of it used that no line may be written? Asked once a second, while there are lines."""
         try:
             info = (await self._redis.call("INFO", "memory")).decode()
             named = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
-            self._is_full = fitness.memory_share(named) > self._memory_share
+            self._is_full = fitness.memory_share(named) > self._memory_share * STOP_AT
+            most = int(named.get("maxmemory", 0))
+            self._room = (int(most * SHARE) if most else WITHOUT_BOUND) // self._shards
         except (StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
             pass
         finally:

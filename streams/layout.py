@@ -24,8 +24,10 @@ moves no open call.
     audit        stream   records; group `audit`
     ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
                           A gateway adds calls that Redis lost under it, with their packed `closed` entry (field `b`)
-    debug        stream   lines of debug logs, and what gateways refused; group `debug`. It keeps the newest 5,000 or so
+    debug        stream   lines of debug logs, and what gateways refused; group `debug`. It keeps the newest, in bounded memory
     debug-lost   string   how many of these lines are known to be lost
+    debug-seen   hash     what the audit writers have of each process: `SHARD PROCESS` how many of its lines were sent until then,
+                          `lost PROCESS` how many it did not send
 
 Channels (a hint; the stream or key is the truth, for what is published is heard in every database of a Redis: `SELECT` parts keys and
 not channels): `in:ID` carries the bytes of each entry of `call:ID`;
@@ -222,6 +224,11 @@ def debug_lost_key() -> str:
     return f"{tag(0)}debug-lost"
 
 
+def debug_seen_key() -> str:
+    """Hash: how far the debug lines of each process came."""
+    return f"{tag(0)}debug-seen"
+
+
 def counts_key(shard: int) -> str:
     """Hash: what was counted in calls that ended (`streams.metrics`), by name."""
     return f"{tag(shard)}counts"
@@ -235,7 +242,7 @@ def unsealed_key() -> str:
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
     of_shard = (dispatch_key, audit_key, trimmed_key, ended_key, counts_key, debug_key)
-    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, unsealed_key(), debug_lost_key()} | {
+    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, unsealed_key(), debug_lost_key(), debug_seen_key()} | {
         key(shard) for shard in range(shards) for key in of_shard
     }
 

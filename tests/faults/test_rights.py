@@ -166,6 +166,9 @@ def test_a3_no_login_of_a_role_changes_or_deletes_the_record(logins: str, role: 
     if role != "audit":
         tries |= {"SELECT sluice_ensure_reads('2032-01-01', 1)"}
     if role != "pages":
+        tries |= {
+            "INSERT INTO debug_switches (key, loggers, content, by, until) VALUES ('dev', '{policy}', true, '', now() + interval '1 h')"
+        }
         tries |= {"SELECT * FROM page_sessions", "INSERT INTO labels VALUES (gen_random_uuid(), 1, now(), '', '', 'right', '')"}
     if role not in ("pages", "gateway"):
         tries |= {"INSERT INTO reads VALUES (now(), gen_random_uuid(), '', '', '', '', '', '{}', 0)"}

@@ -11,13 +11,14 @@ from db.read.queries import AuditReader
 from db.seals.redact import redact
 from db.write.debug_logs import DebugLogWriter
 from gateway.refusals import Refusals
-from protocol.debug import ANY, LINES_PER_CALL, LINES_PER_S, PREVIEW, DoorCount, Line
+from protocol.debug import ANY, BYTES_PER_S, FULL, FULL_BYTES, LINES_PER_CALL, LINES_PER_S, PREVIEW, DoorCount, Line
 from protocol.errors import Forbidden, InvalidRequest, Unauthenticated
 from sluice import debug_cli
 from streams import debug_lines, layout
 from streams.connection import Connection
 from streams.debug_lines import DebugLines
 from tests.support.checks.record import rows
+from tests.support.servers.asked import pages_of
 from tests.support.waiting import wait_until
 from workers.audit import debugging
 from workers.audit.debugging import DebugDrain
@@ -31,9 +32,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debugging, "REFUSED_S", 0.05)
 
 
-async def drained(redis: Connection, url: str, done: str, expected: int) -> None:
+async def drained(redis: Connection, url: str, done: str, expected: int, *, shards: int = 1) -> None:
     """Drain until a count has this value."""
-    task = asyncio.create_task(DebugDrain(redis, url, name="w", shards=1).run())
+    task = asyncio.create_task(DebugDrain(redis, url, name="w", shards=shards).run())
     await wait_until(lambda: rows(url, done) == [(expected,)])
     task.cancel()
     await asyncio.wait([task])
@@ -49,20 +50,55 @@ async def test_lines_of_a_process_come_to_the_table_and_missing_ones_are_counted
     first, second = rows(url, SAID)
     assert first == (1, "endpoint", "claim", None, None, None, b"first")
     assert second[:6] == (2, "policy", "called", 5, "rules", 7) and second[6] == b"x" * 1024 + b"... (2000 bytes)"
-    # while one drains, an entry is cut away
-    task = asyncio.create_task(DebugDrain(redis, url, name="w", shards=1).run())
-    own.write("endpoint", "chunks")
-    lines.flush()
-    await wait_until(lambda: rows(url, "SELECT count(*) FROM debug_logs") == [(3,)])
-    lines._sent[0] += 17
-    own.n += 17
-    own.write("endpoint", "end")
-    lines.flush()
-    await wait_until(lambda: rows(url, "SELECT max(n) FROM debug_logs") == [(21,)])
-    assert await redis.call("GET", layout.debug_lost_key()) == b"17"
-    assert await redis.call("XLEN", layout.debug_key(0)) == 0
-    task.cancel()
-    await asyncio.wait([task])
+
+
+async def test_what_is_trimmed_while_nobody_drains_is_counted_as_the_page_counts_it(
+    redis: Connection, url: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debug_lines, "ENTRIES", 100)
+    monkeypatch.setattr(debug_lines, "LINES_PER_S", 10_000)
+    lines = DebugLines(redis, "policy p", memory_share=0.7, shards=2)
+    own, written, stored = lines.of(call, ANY), 0, 0
+    own.shard = 0
+    for count in (1_000, 3, 1_000):
+        # no writer is there meanwhile, at first none ever was
+        for _ in range(count):
+            own.write("endpoint", "chunks")
+            lines.flush()
+        written += count
+        stored += int(await redis.call("XLEN", layout.debug_key(0)))
+        await drained(redis, url, "SELECT count(*)::int FROM debug_logs", stored)
+    assert written - stored > 1_500
+    # what the process did not send is counted once, whichever shard says it
+    lines.lost = 9
+    for shard in (1, 0, 1):
+        lines._send_lines(shard, [Line(layout.new_call_id(), 1, time.time_ns() // 1000, "endpoint", "claim")])
+    await drained(redis, url, "SELECT count(*)::int FROM debug_logs", stored + 3, shards=2)
+    assert await redis.call("GET", layout.debug_lost_key()) == b"%d" % (written - stored + 9)
+    async with pages_of(url, {}) as pages:
+        assert (await pages.page(f"/debug/calls/{call}/hooks")).values["lost"] == written - stored
+
+
+@pytest.mark.parametrize("memory_mb", [64, 0])
+async def test_nobody_drains_and_lines_are_large_yet_they_take_a_small_share_of_memory(
+    redis: Connection, memory_mb: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debug_lines, "BYTES_PER_S", 2**40)
+    await redis.call("CONFIG", "SET", "maxmemory", f"{memory_mb}mb")
+    room = memory_mb * 2**20 * debug_lines.SHARE if memory_mb else debug_lines.WITHOUT_BOUND
+    processes = [DebugLines(redis, f"policy {n}", memory_share=0.7) for n in range(4)]
+    for lines in processes:
+        await lines._look()
+    for n in range(100):
+        # from 64 KiB to nothing and back, so that small entries follow the large ones that they do not trim
+        for lines in processes:
+            own = lines.of(layout.new_call_id(), ANY | FULL)
+            for _ in range(10):
+                own.write("endpoint", "chunks", own.cut(b"x" * (2 * FULL_BYTES >> n % 18)))
+            lines.flush()
+        used = await redis.call("MEMORY", "USAGE", layout.debug_key(0), "SAMPLES", 0)
+        assert used < 2 * room, n
+    await redis.call("CONFIG", "SET", "maxmemory", "0")
 
 
 async def test_a_process_sends_no_more_than_its_bounds_and_says_so(redis: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +114,9 @@ async def test_a_process_sends_no_more_than_its_bounds_and_says_so(redis: Connec
     for n in range(LINES_PER_S + 9):
         lines.add(0, Line(own.call_id, n, 6_000_000, "endpoint", "x"))
     assert lines.lost == 9
+    for n in range(LINES_PER_S // 2):
+        lines.add(0, Line(own.call_id, n, 7_000_000, "endpoint", "x", detail=b"x" * FULL_BYTES))
+    assert lines.lost == 9 + LINES_PER_S // 2 - BYTES_PER_S // (FULL_BYTES + 120)
 
 
 async def test_while_records_wait_no_line_is_read(redis: Connection, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,15 +146,17 @@ async def test_only_one_writer_stores_lines_and_what_nobody_of_ours_wrote_is_lef
 
 
 async def test_a_full_redis_gets_no_lines(redis: Connection) -> None:
-    await redis.call("CONFIG", "SET", "maxmemory", "1gb")
-    lines = DebugLines(redis, "policy p", memory_share=0.0)
+    used = dict(line.split(":", 1) for line in (await redis.call("INFO", "memory")).decode().split("\r\n") if ":" in line)["used_memory"]
+    # 40 %: calls go on, lines do not
+    await redis.call("CONFIG", "SET", "maxmemory", int(used) * 5 // 2)
+    lines = DebugLines(redis, "policy p", memory_share=0.7)
     own = lines.of(layout.new_call_id(), ANY)
     own.write("endpoint", "one")
     lines.flush()
     await wait_until(lambda: lines._is_full)
     own.write("endpoint", "two")
     assert lines.lost == 1
-    lines._memory_share = 1.0
+    await redis.call("CONFIG", "SET", "maxmemory", "1gb")
     await wait_until(lambda: not lines._is_full)
     await redis.call("CONFIG", "SET", "maxmemory", "0")
 

@@ -1,7 +1,8 @@
 """Brings debug lines to PostgreSQL, behind the record: while records wait, nothing is read here, and the stream lets go of its oldest.
 
 One audit writer does it, all others wait for its place. It connects to PostgreSQL when there is something, and goes after a minute without.
-Whatever fails is lost, and counted where it can be: no call and no record waits for a line.
+Whatever fails is lost: no call and no record waits for a line. How far the lines of each process came stands in Redis, so that whoever
+drains next counts what is missing since.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ READ = 20
 BEHIND = 1_000
 """Entries of the record that wait; while there are more, debug lines do."""
 TRIM_EVERY = 600
-MOST_PROCESSES = 1_000
+MOST_SEEN = 4_000
+"""Numbers of processes that are remembered, those that came last."""
 
 
 class DebugDrain:
@@ -38,8 +40,8 @@ class DebugDrain:
     def __init__(self, redis: Connection, database_url: str, *, name: str, shards: int, kept_days: int = KEPT_DAYS) -> None:
         self._redis, self._name, self._shards = redis, name, range(shards)
         self._writer, self._kept_days = DebugLogWriter(database_url), kept_days
-        self._seen: dict[tuple[int, str], tuple[int, int]] = {}
-        """Of a process and shard: how many lines it sent until now, and how many it lost itself."""
+        self._seen: dict[str, int] = {}
+        """What stands at `layout.debug_seen_key()`, while this process writes."""
         self._idle, self._looks, self._is_failing = BUSY_FOR, 0, False
 
     async def run(self) -> None:
@@ -95,7 +97,8 @@ class DebugDrain:
             return False
         if not was:
             # another may have drained meanwhile: what it took is not lost
-            self._seen.clear()
+            found = iter(await self._redis.call("HGETALL", layout.debug_seen_key()))
+            self._seen = {field.decode(): int(number) for field, number in zip(found, found, strict=True)}
             with contextlib.suppress(AuditUnavailable):
                 await self._writer.trim(self._kept_days)
         return True
@@ -113,20 +116,33 @@ class DebugDrain:
         return list(found[0][1]) if found else []
 
     async def _store(self, shard: int, batches: Sequence[Batch]) -> None:
-        if lost := sum(self._lost_before(shard, batch) for batch in batches):
-            self._redis.send_quiet("INCRBY", layout.debug_lost_key(), lost)
         await self._writer.store([(batch.process, line) for batch in batches for line in batch.lines if _is_sound(line)])
+        # only now: what could not be stored is missing before the next entry
+        self._count_lost(shard, batches)
         for batch in batches:
             if batch.door:
                 await self._writer.count_door(batch.process, batch.at, batch.door)
 
-    def _lost_before(self, shard: int, batch: Batch) -> int:
-        """How many lines of this process did not come since its last entry."""
-        sent, lost = self._seen.pop((shard, batch.process), (batch.sent, batch.lost if batch.sent else 0))
-        self._seen[shard, batch.process] = batch.sent + len(batch.lines), batch.lost
-        if len(self._seen) > MOST_PROCESSES:
-            del self._seen[next(iter(self._seen))]
-        return max(0, batch.sent - sent) + (max(0, batch.lost - lost) if shard == 0 else 0)
+    def _count_lost(self, shard: int, batches: Sequence[Batch]) -> None:
+        """Count the lines that did not come since the last entry of their process, and remember how far they came now."""
+        lost, changed = 0, dict[str, int]()
+        for one in batches:
+            upto = one.sent + len(one.lines)
+            for field, before, after in ((f"{shard} {one.process}", one.sent, upto), (f"lost {one.process}", one.lost, one.lost)):
+                seen = self._seen.pop(field, 0)
+                lost += max(0, before - seen)
+                self._seen[field] = max(seen, after)
+                if after > seen:
+                    changed[field] = after
+        key = layout.debug_seen_key()
+        if lost:
+            self._redis.send_quiet("INCRBY", layout.debug_lost_key(), lost)
+        if changed:
+            self._redis.send_quiet("HSET", key, *(part for pair in changed.items() for part in pair))
+        while len(self._seen) > MOST_SEEN:
+            oldest = next(iter(self._seen))
+            del self._seen[oldest]
+            self._redis.send_quiet("HDEL", key, oldest)
 
 
 def _batch(fields: Sequence[bytes]) -> Batch | None:

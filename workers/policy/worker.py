@@ -54,7 +54,9 @@ class PolicyWorker:
         self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
         self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
         self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
-        self._lines = DebugLines(self._redis, f"policy {self.name}", memory_share=self.limits.memory_share)
+        self._lines = DebugLines(
+            self._redis, f"policy {self.name}", memory_share=self.limits.memory_share, shards=config.shards
+        )  # fmt: skip
         self._bodies = Connection(url, name="policy-bodies", silent_s=silent_s)
         self.calls = Steps(settings, self.name, self._redis, self._bodies, Subscriptions(self._sub))
         self._claims = Claims(
