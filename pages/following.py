@@ -15,6 +15,7 @@ from typing import Any
 
 from pages.escape import spelled
 from pages.sides import MOST_EVENT, Listener, Said, in_order
+from pages.verdicts import SIGNS, loud
 from protocol.records import (
     BlockRecord,
     EndRecord,
@@ -34,7 +35,6 @@ FIRST_CHARS = 64 * 1024
 """Of a block, so much is in one frame; what was before it is on the call's page."""
 _ARGUMENTS = 64 * 1024
 """Arguments longer than this are not looked at for their end."""
-_SIGNS = {"allow": "✓", "block": "✗", "replace": "⇄", "hold": "‖", "withheld": "⊘", "discarded": "∅"}
 _REFUSED = ("block", "withheld", "discarded")
 
 
@@ -422,20 +422,16 @@ class Following:
     def _word(self, block: _Block, now: int) -> tuple[str, str]:
         """The verdict that a block is shown with, and the word for it."""
         match block.verdict:
-            case "block":
-                return "block", "BLOCKED"
-            case "withheld" | "discarded":
-                return block.verdict, block.verdict
-            case "replace":
-                return "replace", "REPLACED"
+            case "block" | "withheld" | "discarded" | "replace":
+                return block.verdict, loud(block.verdict)
             case _ if self._is_held(block, now):
-                return "hold", "HELD"
+                return "hold", loud("hold")
             case _:
                 return "allow", "changed" if block.is_changed else "released" if block.out else "coming"
 
     def _tell(self, block: _Block, now: int) -> dict[str, Any] | None:
         verdict, word = self._word(block, now)
-        why = self._why_since(block, now) if word == "HELD" else block.reason
+        why = self._why_since(block, now) if verdict == "hold" else block.reason
         state = (verdict, word, why, block.out)
         if state == block.told and not block.unsent and not block.got:
             return None
@@ -448,7 +444,7 @@ class Following:
         told: dict[str, Any] = {
             "b": block.number,
             "verdict": verdict,
-            "word": f"{_SIGNS[verdict]} {word}",
+            "word": f"{SIGNS[verdict]} {word}",
             "why": spelled(why),
             "out": max(0, block.out - block.cut),
         }

@@ -45,7 +45,6 @@ def head(found: Overview, now: datetime) -> dict[str, Any]:
         "session_from": _source(found),
         "refused": _refused(found),
         "is_open": is_open,
-        "mood": "open" if is_open else "refused" if call["state"] == "FAILED" else "ok",
         "sentence": _ENDS.get(call["reason"] or "", ""),
         "duration_ms": round(((ended or now) - created).total_seconds() * 1000) if created else None,
         "takeovers": takeovers,

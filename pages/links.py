@@ -40,19 +40,19 @@ def place(call_id: UUID | str, number: int, **query: object) -> str:
     return f"{call(call_id, **query, block=number if number >= BLOCKS else None)}#b{number:d}"
 
 
-def tab(call_id: UUID | str, name: str, **query: object) -> str:
-    """A tab of a call: wire, diff, request, text, hooks, proof, live."""
-    return with_query(f"{CALLS}/{_part(call_id)}/{_part(name)}", query)
+def tab(call_id: UUID | str, *parts: object, **query: object) -> str:
+    """A tab of a call (wire, diff, request, text, hooks, proof, live), or what lies below it, part by part."""
+    return with_query("/".join((CALLS, *map(_part, (call_id, *parts)))), query)
 
 
-def block(call_id: UUID | str, number: int, **query: object) -> str:
-    """One content block or tool call."""
-    return with_query(f"{CALLS}/{_part(call_id)}/blocks/{number:d}", query)
+def block(call_id: UUID | str, number: int, *parts: str, **query: object) -> str:
+    """One content block or tool call, or what lies below it."""
+    return tab(call_id, "blocks", number, *parts, **query)
 
 
-def evidence(call_id: UUID | str, number: int, **query: object) -> str:
+def evidence(call_id: UUID | str, number: int, *parts: str, **query: object) -> str:
     """The evidence of one content block or tool call."""
-    return with_query(f"{CALLS}/{_part(call_id)}/blocks/{number:d}/evidence", query)
+    return block(call_id, number, "evidence", *parts, **query)
 
 
 def session(key: str, name: str, **query: object) -> str:
@@ -68,6 +68,11 @@ def policy(name: str, **query: object) -> str:
 def key(name: str, **query: object) -> str:
     """A key and its usage."""
     return with_query(f"{KEYS}/{_part(name)}", query)
+
+
+def logs(kind: str = "") -> str:
+    """Debug logs, of all types or of one."""
+    return f"{ROOT}/{_part(kind)}" if kind else LOGS
 
 
 def _part(value: object) -> str:

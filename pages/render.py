@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from db.read.items import time as iso
-from pages import links
+from pages import links, verdicts
 from pages.assets import address
 from pages.escape import beginning, coloured, exact, moment, seen, spelled, text_of
 from pages.page import Asked, Page
@@ -44,7 +44,7 @@ def _environment() -> Environment:
     env.filters.update(
         seen=seen, spelled=spelled, exact=exact, cut=cut, json=_json, duration=duration, iso=_iso, n=thousands, size=size, time=_shown_time
     )
-    env.globals.update(link=links, asset=address, cell=CELL)
+    env.globals.update(link=links, verdicts=verdicts, asset=address, cell=CELL)
     return env
 
 

@@ -15,6 +15,7 @@ from db.read.story import Details, Overview, Span
 from db.text import from_column
 from pages import arguments, links
 from pages.sides import Decided, Got, Said
+from pages.verdicts import loud
 from protocol.records import to_text
 
 PAGE = links.BLOCKS
@@ -25,10 +26,6 @@ BUDGET, BUDGET_OF_FEW = 10_000, 64_000
 """Bytes of arguments and texts on a page of many rows, and of few."""
 LEAST = 160
 """Bytes of a text that are shown however many rows there are."""
-_WORDS = {
-    "allow": "allowed", "replace": "REPLACED", "block": "BLOCKED", "withheld": "WITHHELD", "discarded": "DISCARDED", "hold": "HELD",
-    "": "no verdict",
-}  # fmt: skip
 _REASONS = {
     "audit_unavailable": "it could not be recorded in time",
     "ambiguous_json": "its arguments can be read in more than one way",
@@ -127,8 +124,7 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
         "executor": tool.executor if tool is not None else "",
         "form": tool.form if tool is not None else "",
         "verdict": verdict,
-        "word": _WORDS.get(verdict, verdict),
-        "mood": _mood(verdict),
+        "word": loud(verdict),
         "by": _by(last, steps),
         "policy": from_column(last.policy) if last is not None else "",
         "rule": from_column(last.rule) if last is not None and last.rule else "",
@@ -169,11 +165,6 @@ def _verdict(found: Overview, number: int) -> str:
     if row is not None:
         return str(row.verdict)
     return "hold" if found.call["state"] == "ACTIVE" else ""
-
-
-def _mood(verdict: str) -> str:
-    """How a verdict looks: one of the classes of the style sheet."""
-    return {"allow": "ok", "replace": "changed", "block": "refused", "withheld": "refused", "discarded": "muted"}.get(verdict, "held")
 
 
 def _kind(found: Overview, number: int, said: Said | None) -> str:

@@ -14,9 +14,9 @@
       const row = known.get(call.call_id) || make("tr", "", { "data-row": "", "data-call": call.call_id });
       if (!row.firstChild) {
         const cells = ["Call", "Key", "Model", "Policy", "Since", "Chunks", "Held", "Live"].map((l) => make("td", "", { "data-l": l }));
-        cells[0].append(make("a", call.call_id.slice(0, 8), { class: "mono", href: `/debug/calls/${call.call_id}`, title: call.call_id }));
+        cells[0].append(make("a", call.call_id.slice(0, 8), { class: "mono", href: call.to, title: call.call_id }));
         cells[4].append(make("time", "", { datetime: call.since }));
-        cells[7].append(make("a", "Live", { href: `/debug/calls/${call.call_id}/live` }));
+        cells[7].append(make("a", "Live", { href: call.live }));
         row.append(...cells);
         sluice.times(row);
       }

@@ -43,8 +43,8 @@ async def show_evidence(asked: Asked) -> Page:
     values = {
         "call_id": str(call_id), "number": number, "name": name, "facts": _facts(found, number), "times": _times(found, number),
         "judgements": _judgements(found, details, number), "sides": [side for side in sides if side], "seal": _item(seals[-1:]),
-        "proof": proof, "why": why, "verified": await verified(asked, call_id), "file": f"{links.evidence(call_id, number)}/file",
-        "size": size, "printed": {"at": iso(datetime.now(UTC)), "key": asked.who.key, "key_id": asked.who.key_id},
+        "proof": proof, "why": why, "verified": await verified(asked, call_id), "file": links.evidence(call_id, number, "file", size=size),
+        "printed": {"at": iso(datetime.now(UTC)), "key": asked.who.key, "key_id": asked.who.key_id},
     }  # fmt: skip
     title = f"evidence · {name or 'block'} #{number} · {str(call_id)[:8]}"
     return Page(template="evidence.html", title=title, values=values, shown=Shown((call_id,), 1))

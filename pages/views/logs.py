@@ -56,7 +56,7 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
         "windows": [(name, links.with_query(asked.path, {**given, "since": ago, "until": None})) for name, ago in _WINDOWS],
         "chips": [(name, value, links.with_query(asked.path, {**given, name: None})) for name, value in given.items()],
         "pager": {"shown": len(items), "more": older is not None, "older": older, "newer": None, "newest": newest},
-        "tabs": [(name.capitalize() or "All", f"{links.ROOT}/{name or 'logs'}", name == kind, None, None) for name in ("", *BITS)],
+        "tabs": [(name.capitalize() or "All", links.logs(name), name == kind, None, None) for name in ("", *BITS)],
         "setting": _setting(asked), "switches": await asked.services.switches.active(), "may_switch": asked.who.is_admin,
         "loggers": list(BITS), "longest": LONGEST_MIN, "for_key": given.get("key", ""),
         "types": [] if kind or given else [{**one, "about": _WORDS[one["type"]]} for one in await newest_of_types(reader.engine)],

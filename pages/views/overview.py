@@ -151,7 +151,12 @@ def sparkline(numbers: list[int]) -> str:
 def _rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The open calls, in text that may be put into the page as it is."""
     names = ("key", "model", "policy")
-    return [one | {name: spelled(one[name])[:80] for name in names} for one in values["open"].get("calls", [])]
+    return [
+        one
+        | {"to": links.call(one["call_id"]), "live": links.tab(one["call_id"], "live")}
+        | {name: spelled(one[name])[:80] for name in names}
+        for one in values["open"].get("calls", [])
+    ]
 
 
 def _many_open(values: Mapping[str, Any]) -> int:
