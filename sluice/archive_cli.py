@@ -17,7 +17,7 @@ from db.seals.retention import Retention
 from protocol.errors import InvalidRequest
 from sluice.audit_options import AsJson
 from sluice.audit_run import parsed_file, print_json, run_here
-from sluice.settings import database_url
+from sluice.settings import database_url, load_config, load_settings
 from sluice.tables import note, printable
 
 T = TypeVar("T")
@@ -34,8 +34,7 @@ def archive(
         if before > datetime.now(UTC).date():
             raise InvalidRequest("is in the future", param="before")
         with Retention(database_url(), {}) as turn:
-            if not turn.takes_turn():
-                raise InvalidRequest("an audit writer is at it now: let it, or try again later")
+            take_turn(turn)
             return {one.name: one.rows for one in archive_before(database_url(), before, to)}
 
     made = run_here(lambda: _or_refuse(work), as_json)
@@ -101,6 +100,17 @@ def _tell(bad: Sequence[Verdict], days: dict[str, int], count: int, has_key: boo
     vouched = [*(["signed by the key"] if has_key else []), *(["under a checkpoint kept elsewhere"] if has_kept else [])]
     typer.echo(f"ok: {total}, {' and '.join(vouched) or 'each against itself: without --public-key or --against nothing vouches for it'}")
     note("not shown by folders: that no call of a day is missing, and that no day is")
+
+
+def archive_folder() -> str:
+    """Return the directory that the configuration names for archived days; empty: none. Raises SettingsError."""
+    return load_config(load_settings().config).retention.archive
+
+
+def take_turn(retention: Retention) -> None:
+    """Be the one that writes days and takes rows away. Raises InvalidRequest where somebody else is."""
+    if not retention.takes_turn():
+        raise InvalidRequest("an audit writer is at it now: let it, or try again later")
 
 
 def _or_refuse(work: Callable[[], T]) -> T:

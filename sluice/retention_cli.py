@@ -11,6 +11,7 @@ import typer
 
 from db.seals.retention import Retention, Step
 from protocol.errors import InvalidRequest
+from sluice.archive_cli import take_turn
 from sluice.audit_options import AsJson
 from sluice.audit_run import print_json, run_here
 from sluice.settings import database_url, load_config, load_settings
@@ -50,8 +51,7 @@ def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
             return [_item(step, None) for step in steps]
         if not yes:
             _ask(steps)
-        if not work.takes_turn():
-            raise InvalidRequest("an audit writer is at it now: let it, or try again later")
+        take_turn(work)
         # asked anew after each: a step may leave another day of the same rows to be archived first
         done: list[Step] = []
         items = []

@@ -21,8 +21,10 @@ from db.holes import say_incomplete
 from db.letters import say_letters
 from db.read.queries import AuditReader
 from db.seals import checkpoints
+from db.seals.proof import time_of_call
 from db.seals.redact import drop_before
 from db.seals.redact import redact as redact_call
+from db.seals.retention import KINDS, Retention, Step
 from db.seals.verify import Report, count_work, newest_checkpoint
 from db.seals.verify import verify as verify_record
 from db.seals.verify_rows import LOWEST
@@ -169,6 +171,9 @@ def redact(
         note(f"nothing to do: all content of call {call_id} is deleted already{'; its files are written anew' if rewrite else ''}")
     else:
         note(f"{'would redact' if dry_run else 'redacted'} {_many(rows, 'row')} of call {call_id}")
+    if folder := run_here(archive_cli.archive_folder, as_json):
+        of = f"{time_of_call(call_id):%Y-%m-%d}"
+        note(f"a folder of {of} that is in {folder} already holds its content still: delete it, and have that day archived again")
 
 
 @app.command("drop")
@@ -181,12 +186,20 @@ def drop(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drop the rows of old calls. Their seals stay, so that what is left still verifies; each must be under a checkpoint."""
+    """Drop the rows of old calls. Their seals stay, so that what is left still verifies; each must be under a checkpoint.
+
+    With `retention.archive` in the configuration their days are archived first.
+    """
 
     until = run_here(lambda: _day(before), as_json)
 
     def work(*, dry_run: bool) -> int:
-        return drop_before(database_url(), until, _given(reason), dry_run=dry_run)
+        why, folder = _given(reason), archive_cli.archive_folder()
+        if dry_run or not folder:
+            return drop_before(database_url(), until, why, dry_run=dry_run)
+        with Retention(database_url(), {}, folder) as retention:
+            archive_cli.take_turn(retention)
+            return retention.take(Step(KINDS[-1], until, 0), why)
 
     calls = _ask_and_do(
         work, lambda calls: f"drop the rows of {_many(calls, 'call')} that began before {until} (UTC)", dry_run, yes, as_json

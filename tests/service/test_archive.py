@@ -243,6 +243,22 @@ def test_the_commands_archive_and_restore(log: Log, tmp_path: Path) -> None:
     assert run(log.url, "archive", "--before", "2999-01-01", "--to", to).exit_code == 2
 
 
+def test_what_is_dropped_by_hand_is_archived_first(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, to = tmp_path / "sluice.yaml", tmp_path / "a"
+    config.write_text(f"retention: {{archive: {to}}}\n")
+    monkeypatch.setenv("SLUICE_CONFIG", str(config))
+    told = run(log.url, "redact", str(log.calls[0]), "--reason", "x", "--yes")
+    assert f"a folder of {DAY} that is in {to} already holds its content still" in told.stderr
+    drop = ("drop", "--before", str(DAY + timedelta(days=1)), "--reason", "too old", "--yes")
+    assert "under no checkpoint yet" in run(log.url, *drop).stderr
+    under_checkpoint(log.url)
+    assert "dropped 4 calls" in run(log.url, *drop).stderr
+    assert [(one.name, one.problem) for one in check_archive(to)] == [(str(DAY), "")]
+    assert verify(log.url).dropped == 4
+    config.write_text("retention: {archive: 3}\n")
+    assert run(log.url, *drop).exit_code == 2, "who cannot know whether to archive does not drop"
+
+
 def test_a_folder_is_under_a_key_and_under_checkpoints_kept_elsewhere(log: Log, archived: Path, tmp_path: Path) -> None:
     for name, text in (
         ("key", checkpoints.public_pem(KEY)), ("other", checkpoints.public_pem(Ed25519PrivateKey.generate())),
