@@ -85,6 +85,7 @@ CASES: dict[str, Case] = {
     "D9": Case(1, "midnight; a partition is missing", "no insert fails: default partition and a warning"),
     "D10": Case(1, "Postgres is slow: every insert waits", "text goes on as before, open calls past `backlog` too; new ones get 503 there"),
     "D11": Case(0, "Postgres is set back by ten seconds", "every call that lacks something is named, also by verify and doctor; no other"),
+    "D12": Case(0, "Postgres silent, in recovery or gone while pages are read", "503 in time, each says why; open streams notice nothing"),
     "U1": Case(0, "an error status before the first byte", "the client's dialect, with Retry-After; never retried by us"),
     "U2": Case(0, "hangs before headers, hangs in the stream, drips", "first-byte, idle and total time-outs; a terminal frame"),
     "U3": Case(0, "closes in the middle of tool arguments", "no part of the call is released; an error"),

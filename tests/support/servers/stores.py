@@ -41,7 +41,7 @@ class Server:
     def start(self) -> float:
         """Start it and wait until it is ready; returns the seconds that took."""
         began = time.monotonic()
-        self._process = spawn(self.spec)
+        self.begin()
         assert self.spec.is_ready is not None
         while not (self.spec.is_ready() and self._listens()):
             if self._process.poll() is not None and time.monotonic() < began + _START_S:
@@ -50,6 +50,10 @@ class Server:
             assert time.monotonic() < began + _START_S, f"{self.spec.name} does not start: {self.spec.log.read_text()[-2000:]}"
             time.sleep(0.02)
         return time.monotonic() - began
+
+    def begin(self) -> None:
+        """Start it, and wait for nothing."""
+        self._process = spawn(self.spec)
 
     def _listens(self) -> bool:
         place = urlsplit(self.url)

@@ -1,0 +1,95 @@
+"""PostgreSQL is silent, in recovery or gone: each page says so in time, and calls are relayed meanwhile."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+
+from db.write.insert import AuditInserter
+from tests.support.checks.figures import Figure
+from tests.support.checks.record import call_id, whole_call
+from tests.support.clients.readers import Reader, request, words
+from tests.support.servers.product import KEY, Product, base_config
+from tests.support.servers.stores import Server, own_postgres
+from tests.support.waiting import wait_for
+
+READ_S = 1.5
+SLOWEST_S = READ_S + 2
+WORDS = 300
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[Server]:
+    with own_postgres(tmp_path) as server:
+        yield server
+
+
+def recovers(server: Server) -> None:
+    """Start it so that it replays its log and takes no connection: what others see of one that crashed and has much to replay."""
+    server.kill()
+    (server.data / "standby.signal").touch()
+    with open(server.data / "postgresql.auto.conf", "a") as settings:
+        settings.write("hot_standby = off\n")
+    server.begin()
+    wait_for(lambda: "standby" in (server.data / "postmaster.pid").read_text(), what="recovery")
+
+
+def recovered(server: Server) -> None:
+    """Let it be a server again."""
+    server.kill()
+    (server.data / "standby.signal").unlink()
+    server.start()
+
+
+@pytest.mark.case("D12")
+@pytest.mark.timeout(90)
+def test_d12_pages_without_postgres_say_so_in_time_and_streams_go_on(
+    postgres: Server, redis_url: str, tmp_path: Path, figure: Figure
+) -> None:
+    call = call_id()
+
+    async def insert() -> None:
+        async with AuditInserter(postgres.url) as inserter:
+            await inserter.insert(whole_call(call), {call: b"{}"})
+
+    asyncio.run(insert())
+    config = base_config()
+    config["limits"] |= {"audit_read_s": READ_S}
+    paths = ["/debug", "/debug/calls", f"/debug/calls/{call}", f"/debug/calls/{call}/text", "/debug/sessions?format=json", "/debug/search?q=rm"]
+    states: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
+        ("silent", postgres.freeze, postgres.thaw),
+        ("in recovery", lambda: recovers(postgres), lambda: recovered(postgres)),
+        ("gone", postgres.kill, postgres.start),
+    ]
+    with Product(tmp_path, redis_url, postgres.url, config) as product, ThreadPoolExecutor(len(paths)) as pool:
+        product.start("gateway", "policy", "pages")
+        browser = httpx.Client(base_url=product.url, timeout=30, headers={"origin": product.url, "accept": "text/html"})
+        assert browser.post("/debug/login", data={"key": KEY}).status_code == 303
+
+        def read(path: str) -> tuple[int, str, float]:
+            began = time.monotonic()
+            answer = browser.get(path)
+            return answer.status_code, answer.text, time.monotonic() - began
+
+        for path in paths:
+            assert read(path)[0] == 200, path
+        for name, away, back in states:
+            beside = Reader(product.url, request(words(WORDS)))
+            wait_for(lambda beside=beside: beside.came, what="a stream")  # type: ignore[misc]
+            away()
+            found = list(pool.map(read, paths))
+            print(name, [(one[0], round(one[2], 2)) for one in found])
+            assert not beside.whole, "the stream is still running"
+            for path, (status, text, took_s) in zip(paths, found, strict=True):
+                assert status == 503 and ("cannot be read" in text or "cannot be noted" in text), (name, path, status, text)
+                assert "rm -rf" not in text and took_s < SLOWEST_S, (name, path, took_s)
+            figure(f"a page says that Postgres is {name}, at the latest of {len(paths)} at once", max(one[2] for one in found), "s")
+            beside.join(30)
+            assert beside.has_all(WORDS), (name, beside.failure)
+            back()
+            wait_for(lambda: read(paths[1])[0] == 200, timeout_s=15, what=f"pages after Postgres was {name}")
+        browser.close()
