@@ -11,7 +11,7 @@ from tests.browser.calls import BASH, Calls
 from tests.browser.conftest import NewTab
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.case("A5"), pytest.mark.timeout(240)]
 _CANARY = "window.hits = 0; window.canary = () => { window.hits++ }"
 _PAGES = [name for name in NAMES if "{" in PAGES[name]]
 

@@ -57,6 +57,9 @@ CASES: dict[str, Case] = {
     "G1": Case(0, "kill -9 of a gateway with open streams", "upstreams close; calls end `gateway_lost` on record within 30 s"),
     "G2": Case(0, "SIGTERM to a gateway with open streams", "not ready at once, drains, the rest get an error frame, exit code 0"),
     "G3": Case(1, "rolling restart of gateways under load", "no request fails but those past the grace"),
+    "G4": Case(
+        1, "kill -9 of the pages, a hundred times, within pages and between", "open streams notice nothing; no half page looks whole"
+    ),
     "R1": Case(
         0,
         "kill -9 of Redis, restart with its AOF",
@@ -124,7 +127,7 @@ CASES: dict[str, Case] = {
     "A2": Case(0, "redaction, then verify and export", "passes; the plain text is nowhere"),
     "A3": Case(0, "the writer's role tries UPDATE, DELETE, TRUNCATE", "refused"),
     "A4": Case(0, "a role tries streams that are not its own, from Lua too", "refused"),
-    "A5": Case(0, "scripts in every stored field, every page opened", "none runs", "there are no pages yet"),
+    "A5": Case(0, "scripts in every stored field, every page opened", "none runs"),
     "A6": Case(1, "a million rows: export, filters, altered cursors", "constant memory, stable cursors"),
     "A7": Case(0, "secrets planted everywhere", "in no log, metric, error or unrelated column"),
     "A8": Case(1, "addresses in requests", "only those of the configuration are asked"),

@@ -50,8 +50,10 @@ class Reader(threading.Thread):
         policy: str = "noop",
         tries: int = 1,
         timeout_s: float = 60.0,
+        key: str = KEY,
     ) -> None:
         super().__init__(daemon=True)
+        self._key = key
         self.urls, self.body, self.dialect, self.policy = [urls] if isinstance(urls, str) else list(urls), body, dialect, policy
         self.tries, self.timeout_s = tries, timeout_s
         self.status, self.received, self.call_id, self.whole, self.failure = 0, b"", "", False, ""
@@ -79,7 +81,7 @@ class Reader(threading.Thread):
         self.elapsed_s = time.monotonic() - began
 
     def _ask(self, url: str) -> None:
-        headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": self.policy}
+        headers = {"authorization": f"Bearer {self._key}", "x-sluice-policy": self.policy}
         self.status, self.received, self.whole, self.failure, last = 0, b"", False, "", time.monotonic()
         with httpx.stream("POST", url + PATHS[self.dialect], json=self.body, headers=headers, timeout=self.timeout_s) as answer:
             self.status, self.headers = answer.status_code, answer.headers
