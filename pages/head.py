@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from db.read.items import JsonObject
 from db.read.items import time as iso
 from db.read.story import MOST_EVENTS, Overview
 from protocol.records import STREAM_LOST, UNCLAIMED
@@ -89,6 +90,11 @@ def _sealed(found: Overview) -> dict[str, Any] | None:
     return {"position": last.position, "at": iso(last.at), "parts": len(found.seals), "checkpoint": last.checkpoint}
 
 
+def shed_sentences(shed: Sequence[JsonObject]) -> list[str]:
+    """Return what is said of rows that went by retention."""
+    return [f"Its {gone['table'].replace('_', ' ')} went on {gone['at'][:10]}: {gone['note']}." for gone in shed]
+
+
 def _notes(found: Overview) -> list[dict[str, str]]:
     """Sentences about the record itself. `mood`: how grave it is."""
     call, notes = found.call, []
@@ -100,8 +106,7 @@ def _notes(found: Overview) -> list[dict[str, str]]:
             notes.append(("refused", f"Something is missing on record: {event['detail']}"))
     if call["incomplete"] and not any("missing" in text for _, text in notes):
         notes.append(("refused", "The record of this call lacks something."))
-    for gone in found.shed:
-        notes.append(("held", f"Its {gone['table'].replace('_', ' ')} went on {gone['at'][:10]}: {gone['note']}."))
+    notes += [("held", sentence) for sentence in shed_sentences(found.shed)]
     if found.is_shed and not found.shed:
         notes.append(("held", f"Its {found.rest.chunks_said:,} chunks are not on record any more."))
     if call["claimed_at"] is None and call["reason"] != UNCLAIMED:

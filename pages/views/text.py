@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 
 from db.read.items import JsonObject
 from db.read.queries import reading
+from db.read.shed import read_shed
 from db.read.story import Overview, read_overview
 from db.read.wire import MOST_PIECE, read_all, read_all_written, read_slices
 from pages import links, whole_text
+from pages.head import shed_sentences
 from pages.page import Asked, Download, Route, Shown
 from pages.sides import Listener, in_order
 from pages.views.call import call_of, check_query, upstream_dialect
@@ -54,7 +56,10 @@ async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
             async for piece in _spelled(_after(bytes_of(one), rest)):
                 yield piece
             yield b"\n"
-    yield _encoded("".join(map(whole_text.event, found.events)) + whole_text.mark("end"))
+    async with reading(reader.engine) as connection:
+        # asked last: rows may have gone while this was read
+        gone = shed_sentences(await read_shed(connection, call_id))
+    yield _encoded("".join([*map(whole_text.event, found.events), *map(whole_text.mark, gone), whole_text.mark("end")]))
 
 
 async def _request(asked: Asked, found: Overview) -> AsyncIterator[str | bytes]:

@@ -21,6 +21,7 @@ from db.seals.retention import Retention
 from db.seals.seal import Sealer
 from db.seals.verify import verify
 from pages import links
+from pages.page import Download
 from protocol.config import Config
 from protocol.errors import Forbidden, InvalidRequest
 from protocol.records import EventRecord
@@ -112,6 +113,23 @@ def test_old_rows_go_and_the_record_verifies_and_says_so(log: Log) -> None:
 
     assert asyncio.run(shed(log.calls[0])) == ["chunks", "releases"]
     assert asyncio.run(shed(log.calls[-1])) == []
+
+
+async def test_rows_that_go_while_a_page_is_read_are_said_to_be_gone(log: Log) -> None:
+    call = log.calls[0]
+    async with pages_of(log.url, {}) as pages:
+        assert (await pages.page(links.tab(call, "wire"))).values["rows"]
+        assert "went on" not in (await pages.file(links.tab(call, "text"))).decode()
+        answer, _ = await pages.answer(links.tab(call, "text"))
+        assert isinstance(answer, Download)
+        first = await anext(answer.pieces)
+        assert take(log.url, chunks=3, releases=3, request_bodies=3)
+        whole = b"".join([first, *[piece async for piece in answer.pieces]]).decode()
+        sentences = ["Its chunks went on", "Its releases went on", "Its request bodies went on"]
+        assert all(one in whole for one in sentences) and whole.endswith("\u27e6end\u27e7\n")
+        for tab in ("wire", "diff", "request", "hooks", "proof"):
+            shown = await pages.page(links.tab(call, tab))
+            assert shown.page.status == 200 and (tab == "hooks" or sentences[0] in shown.html), tab
 
 
 def test_what_comes_after_rows_went_is_sealed_and_no_hole(log: Log) -> None:

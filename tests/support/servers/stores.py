@@ -44,7 +44,7 @@ class Server:
         self.begin()
         assert self.spec.is_ready is not None
         while not (self.spec.is_ready() and self._listens()):
-            if self._process.poll() is not None and time.monotonic() < began + _START_S:
+            if self._ended() and time.monotonic() < began + _START_S:
                 # a PostgreSQL whose postmaster was killed starts again only when the last of its children has noticed
                 self._process = spawn(self.spec)
             assert time.monotonic() < began + _START_S, f"{self.spec.name} does not start: {self.spec.log.read_text()[-2000:]}"
@@ -54,6 +54,9 @@ class Server:
     def begin(self) -> None:
         """Start it, and wait for nothing."""
         self._process = spawn(self.spec)
+
+    def _ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def _listens(self) -> bool:
         place = urlsplit(self.url)
