@@ -1,4 +1,4 @@
-"""Creates and drops indexes on large partitioned tables while writers write. For migrations.
+"""Creates and drops indexes on large tables while writers write. For migrations.
 
 `CREATE INDEX` on a partitioned table blocks writers on all partitions until the last one is indexed. So this module creates an empty index
 on the table alone, which later partitions inherit; creates each partition's index CONCURRENTLY; and attaches them one by one. Steps that
@@ -27,6 +27,7 @@ SELECT quote_ident(n.nspname), c.relname, EXISTS (
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE i.inhparent = to_regclass(%(table)s) ORDER BY c.relname
 """
+_IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +44,15 @@ def create_index(op: Operations, name: str, table: str, on: str) -> None:
             connection.exec_driver_sql(f"DROP INDEX CONCURRENTLY IF EXISTS {space}.{its}")
             connection.exec_driver_sql(f"CREATE INDEX CONCURRENTLY {its} ON {space}.{part} {on}")
             _briefly(connection, f"ALTER INDEX {name} ATTACH PARTITION {space}.{its}")
+
+
+def create_plain_index(op: Operations, name: str, table: str, on: str) -> None:
+    """Index a `table` that has no partitions; `on` as there. One that is not valid was half made."""
+    with _alone(op) as connection:
+        if connection.exec_driver_sql(_IS_VALID, (name,)).scalar():
+            return
+        connection.exec_driver_sql(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+        connection.exec_driver_sql(f"CREATE INDEX CONCURRENTLY {name} ON {table} {on}")
 
 
 def drop_index(op: Operations, name: str) -> None:
