@@ -1,4 +1,4 @@
--- Migrations: e4c4df4d9f270b59897c9ad91af15f6e66a8e680e3e67ee049e4a4bd02034c1f
+-- Migrations: 14d305e0171e1c2ef71695f2e2b5812560f92cc8046d56f9a8aefd921078dba8
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -54,40 +54,61 @@ DECLARE
     parent text;
     part text;
     dropped bigint;
+    tries integer := 0;
 BEGIN
-    PERFORM pg_advisory_xact_lock(7310581203);
-    IF EXISTS (
-        SELECT 1 FROM (SELECT call_id FROM public.calls WHERE call_id < bound UNION ALL
-            SELECT call_id FROM public.ends WHERE call_id < bound) c
-        WHERE NOT EXISTS (SELECT 1 FROM public.seals s WHERE s.call_id = c.call_id)
-    ) THEN
-        RETURN -1;
-    END IF;
-    IF EXISTS (
-        SELECT 1 FROM public.seals s WHERE s.call_id < bound AND s.part >= 0
-            AND s.position >= coalesce((SELECT max(size) FROM public.checkpoints), 0)
-    ) THEN
-        RETURN -2;
-    END IF;
-    SELECT count(*) INTO dropped FROM public.calls WHERE call_id < bound;
-    PERFORM pg_advisory_xact_lock(7310581202);
-    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
-        FOR part IN
-            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
-                AND to_date(right(c.relname, 8), 'YYYYMMDD') < day
-        LOOP
-            EXECUTE format('DROP TABLE sluice_parts.%I', part);
-        END LOOP;
-        EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
+
+    LOOP
+        tries := tries + 1;
+        BEGIN
+            PERFORM set_config('lock_timeout', '5s', true);
+            PERFORM pg_advisory_xact_lock(7310581203);
+            IF EXISTS (
+                SELECT 1 FROM (SELECT call_id FROM public.calls WHERE call_id < bound UNION ALL
+                    SELECT call_id FROM public.ends WHERE call_id < bound) c
+                WHERE NOT EXISTS (SELECT 1 FROM public.seals s WHERE s.call_id = c.call_id)
+            ) THEN
+                RETURN -1;
+            END IF;
+            IF EXISTS (
+                SELECT 1 FROM public.seals s WHERE s.call_id < bound AND s.part >= 0
+                    AND s.position >= coalesce((SELECT max(size) FROM public.checkpoints), 0)
+            ) THEN
+                RETURN -2;
+            END IF;
+            SELECT count(*) INTO dropped FROM public.calls WHERE call_id < bound;
+            PERFORM pg_advisory_xact_lock(7310581202);
+            FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
+                EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
+            END LOOP;
+            IF to_regclass('public.audits') IS NOT NULL THEN
+                DELETE FROM public.audit_reviews WHERE call_id < bound;
+                DELETE FROM public.audits WHERE call_id < bound;
+            END IF;
+            IF to_regclass('public.labels') IS NOT NULL THEN
+                DELETE FROM public.labels WHERE call_id < bound;
+                DELETE FROM public.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';
+            END IF;
+            IF to_regclass('public.kept_digests') IS NOT NULL THEN
+                DELETE FROM public.kept_digests WHERE call_id < bound;
+            END IF;
+            PERFORM set_config('lock_timeout', '200ms', true);
+            FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
+                FOR part IN
+                    SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                    WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
+                        AND to_date(right(c.relname, 8), 'YYYYMMDD') < day
+                LOOP
+                    EXECUTE format('DROP TABLE sluice_parts.%I', part);
+                END LOOP;
+            END LOOP;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF tries >= 20 THEN
+                RAISE;
+            END IF;
+            PERFORM pg_sleep(0.5);
+        END;
     END LOOP;
-    IF to_regclass('public.audits') IS NOT NULL THEN
-        DELETE FROM public.audit_reviews WHERE call_id < bound;
-        DELETE FROM public.audits WHERE call_id < bound;
-    END IF;
-    IF to_regclass('public.kept_digests') IS NOT NULL THEN
-        DELETE FROM public.kept_digests WHERE call_id < bound;
-    END IF;
     INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
         SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM public.seals;
     RETURN dropped;
@@ -212,36 +233,57 @@ CREATE FUNCTION public.sluice_forget(parent text, until date) RETURNS bigint
     AS $_$
 DECLARE
     bound uuid := (lpad(to_hex((extract(epoch FROM until::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-    gone bigint := 0;
+    gone bigint;
     n bigint;
+    tries integer := 0;
+    parts text[];
     part text;
 BEGIN
     IF parent <> ALL (ARRAY['histories', 'reads']) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
-    PERFORM pg_advisory_xact_lock(7310581202);
-    FOR part IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = to_regclass('public.' || quote_ident(parent)) AND CASE
-            WHEN c.relname ~ ('^' || parent || '_[0-9]{8}$') THEN to_date(right(c.relname, 8), 'YYYYMMDD') < until
-            WHEN c.relname ~ ('^' || parent || '_[0-9]{6}$') THEN to_date(right(c.relname, 6), 'YYYYMM') + interval '1 month' <= until
-            ELSE false END
-    LOOP
-        EXECUTE format('SELECT count(*) FROM sluice_parts.%I', part) INTO n;
-        EXECUTE format('DROP TABLE sluice_parts.%I', part);
-        gone := gone + n;
-    END LOOP;
 
-    IF parent = 'histories' THEN
-        DELETE FROM sluice_parts.histories_default d WHERE d.call_id < bound;
-        GET DIAGNOSTICS n = ROW_COUNT;
-        gone := gone + n;
-    END IF;
-    IF parent = 'reads' THEN
-        DELETE FROM sluice_parts.reads_default d WHERE d.at < until;
-        GET DIAGNOSTICS n = ROW_COUNT;
-        gone := gone + n;
-    END IF;
+    LOOP
+        tries := tries + 1;
+        BEGIN
+            PERFORM set_config('lock_timeout', '5s', true);
+            PERFORM pg_advisory_xact_lock(7310581202);
+            parts := ARRAY(
+                SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = to_regclass('public.' || quote_ident(parent)) AND CASE
+                    WHEN c.relname ~ ('^' || parent || '_[0-9]{8}$') THEN to_date(right(c.relname, 8), 'YYYYMMDD') < until
+                    WHEN c.relname ~ ('^' || parent || '_[0-9]{6}$')
+                        THEN to_date(right(c.relname, 6), 'YYYYMM') + interval '1 month' <= until
+                    ELSE false END
+            );
+            gone := 0;
+            FOREACH part IN ARRAY parts LOOP
+                EXECUTE format('SELECT count(*) FROM sluice_parts.%I', part) INTO n;
+                gone := gone + n;
+            END LOOP;
+
+            IF parent = 'histories' THEN
+                DELETE FROM sluice_parts.histories_default d WHERE d.call_id < bound;
+                GET DIAGNOSTICS n = ROW_COUNT;
+                gone := gone + n;
+            END IF;
+            IF parent = 'reads' THEN
+                DELETE FROM sluice_parts.reads_default d WHERE d.at < until;
+                GET DIAGNOSTICS n = ROW_COUNT;
+                gone := gone + n;
+            END IF;
+            PERFORM set_config('lock_timeout', '200ms', true);
+            FOREACH part IN ARRAY parts LOOP
+                EXECUTE format('DROP TABLE sluice_parts.%I', part);
+            END LOOP;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF tries >= 20 THEN
+                RAISE;
+            END IF;
+            PERFORM pg_sleep(0.5);
+        END;
+    END LOOP;
     RETURN gone;
 END
 $_$;
@@ -477,9 +519,13 @@ BEGIN
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
         UPDATE public.reads r SET filters = '' WHERE r.call_ids @> ARRAY[given] AND r.filters <> '';
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
     END IF;
     IF to_regclass('public.debug_logs') IS NOT NULL THEN
         DELETE FROM public.debug_logs l WHERE l.call_id = given;
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
     END IF;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM public.events WHERE call_id = given AND kind = 'redacted';
@@ -556,49 +602,99 @@ DECLARE
     spot integer := array_position(ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts'], parent);
     bound uuid := (lpad(to_hex((extract(epoch FROM until::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
     low uuid := '00000000-0000-0000-0000-000000000000';
+    since date;
     leaf uuid;
     seen bigint;
     refused bigint := 0;
     calls bigint;
+    n bigint;
+    other bigint;
+    total bigint;
+    tries integer := 0;
+    parts text[];
     part text;
 BEGIN
     IF parent <> ALL (ARRAY['request_bodies', 'chunks', 'releases']) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
-    -- the leaf before says up to where that was done
+    -- the leaf before says up to where that was done; what came later of calls before it stays, and is told
     SELECT coalesce((SELECT s.call_id FROM public.seals s
         WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(spot), 4, '0') ORDER BY s.call_id DESC LIMIT 1), low) INTO low;
+    since := (public.sluice_call_at(low) AT TIME ZONE 'UTC')::date;
     SELECT coalesce(max(position), -1) INTO seen FROM public.seals;
     PERFORM public.sluice_keep_digests(parent, low, bound);
-    PERFORM pg_advisory_xact_lock(7310581203);
-    IF EXISTS (
-        SELECT 1 FROM (SELECT call_id FROM public.calls WHERE call_id >= low AND call_id < bound
-            UNION ALL SELECT call_id FROM public.ends WHERE call_id >= low AND call_id < bound) c
-        WHERE NOT EXISTS (SELECT 1 FROM public.seals s WHERE s.call_id = c.call_id)
-    ) THEN
-        refused := -1;
-    ELSIF EXISTS (
-        SELECT 1 FROM public.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0
-            AND s.position >= coalesce((SELECT max(c.size) FROM public.checkpoints c), 0)
-    ) THEN
-        refused := -2;
-    ELSIF EXISTS (SELECT 1 FROM public.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0 AND s.position > seen) THEN
-        refused := -3;
-    END IF;
+
+    LOOP
+        tries := tries + 1;
+        BEGIN
+            PERFORM set_config('lock_timeout', '5s', true);
+            PERFORM pg_advisory_xact_lock(7310581203);
+            PERFORM pg_advisory_xact_lock(7310581202);
+            IF EXISTS (
+                SELECT 1 FROM (SELECT call_id FROM public.calls WHERE call_id >= low AND call_id < bound
+                    UNION ALL SELECT call_id FROM public.ends WHERE call_id >= low AND call_id < bound) c
+                WHERE NOT EXISTS (SELECT 1 FROM public.seals s WHERE s.call_id = c.call_id)
+            ) THEN
+                refused := -1;
+            ELSIF EXISTS (
+                SELECT 1 FROM public.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0
+                    AND s.position >= coalesce((SELECT max(c.size) FROM public.checkpoints c), 0)
+            ) THEN
+                refused := -2;
+            ELSIF EXISTS (
+                SELECT 1 FROM public.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0 AND s.position > seen
+            ) THEN
+                refused := -3;
+            ELSIF EXISTS (
+                SELECT 1 FROM (
+                    SELECT DISTINCT ON (o.call_id) o.call_id, o.counts[spot] AS rows FROM public.seals o
+                    WHERE o.call_id >= low AND o.call_id < bound AND o.part >= 0 ORDER BY o.call_id, o.part DESC
+                ) s LEFT JOIN public.kept_digests k ON k.call_id = s.call_id AND k.place = spot - 1
+                WHERE s.rows <> coalesce(k.rows, 0)
+            ) THEN
+                refused := -4;
+            END IF;
+            EXIT WHEN refused < 0;
+            PERFORM set_config('lock_timeout', '200ms', true);
+            parts := ARRAY(
+                SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
+                    AND to_date(right(c.relname, 8), 'YYYYMMDD') >= since AND to_date(right(c.relname, 8), 'YYYYMMDD') < until
+            );
+            EXECUTE format('SELECT count(*) FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2', parent || '_default')
+                INTO other USING low, bound;
+            total := other;
+            FOREACH part IN ARRAY parts LOOP
+                EXECUTE format('LOCK TABLE sluice_parts.%I IN SHARE ROW EXCLUSIVE MODE', part);
+                EXECUTE format('SELECT count(*) FROM sluice_parts.%I', part) INTO n;
+                total := total + n;
+            END LOOP;
+            SELECT count(*), coalesce(sum(k.rows), 0) INTO calls, n FROM public.kept_digests k
+                WHERE k.place = spot - 1 AND k.call_id >= low AND k.call_id < bound;
+            IF total <> n THEN
+                refused := -4;
+                EXIT;
+            END IF;
+            EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2', parent || '_default') USING low, bound;
+            GET DIAGNOSTICS n = ROW_COUNT;
+            IF n <> other THEN
+                RAISE EXCEPTION 'rows came meanwhile' USING ERRCODE = 'lock_not_available';
+            END IF;
+            FOREACH part IN ARRAY parts LOOP
+                EXECUTE format('DROP TABLE sluice_parts.%I', part);
+            END LOOP;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF tries >= 20 THEN
+                RAISE;
+            END IF;
+            PERFORM pg_sleep(0.5);
+        END;
+    END LOOP;
     IF refused < 0 THEN
         DELETE FROM public.kept_digests k WHERE k.place = spot - 1 AND k.call_id >= low AND k.call_id < bound;
         RETURN refused;
     END IF;
-    SELECT count(*) INTO calls FROM public.kept_digests k WHERE k.place = spot - 1 AND k.call_id >= low AND k.call_id < bound;
-    PERFORM pg_advisory_xact_lock(7310581202);
-    FOR part IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
-            AND to_date(right(c.relname, 8), 'YYYYMMDD') < until
-    LOOP
-        EXECUTE format('DROP TABLE sluice_parts.%I', part);
-    END LOOP;
-    EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2', parent || '_default') USING low, bound;
     IF calls > 0 THEN
         leaf := (left(bound::text, 32) || lpad(to_hex(spot), 4, '0'))::uuid;
         INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
@@ -2541,4 +2637,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0023');
+INSERT INTO public.alembic_version (version_num) VALUES ('0024');

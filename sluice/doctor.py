@@ -91,6 +91,17 @@ def check_database_live(url: str) -> list[tuple[str, str, str]]:
     return found
 
 
+def check_retention(config: Config, url: str) -> list[tuple[str, str, str]]:
+    """Do old rows go? Like `check_all`."""
+    from db.migrations import migrate
+    from db.seals.standing import standing
+
+    if _ask_database(url, lambda: migrate.current(url)) != migrate.head():
+        return []
+    said = _ask_database(url, lambda: standing(url, config.retention.days))
+    return [("retention", "warning", sentence) for sentence in said] or [("retention", "ok", "")]
+
+
 def check_identity(redis_url: str, database_url: str) -> list[str]:
     """Check that what Redis holds belongs into this database. Raises NotFit; what is away is reported by the other checks."""
     import redis
@@ -178,7 +189,7 @@ def check_all(
     away = {name for name, state, _ in found if state == "failed"}
     looks: dict[str, Callable[[], list[tuple[str, str, str]]]] = {
         "redis": lambda: _look_at_redis(config, redis_url, database_url),
-        "database": lambda: check_database_live(database_url),
+        "database": lambda: [*check_database_live(database_url), *check_retention(config, database_url)],
     }
     for name, look in looks.items() if live else ():
         try:

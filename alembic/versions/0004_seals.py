@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from alembic import op
 
 from db.migrations.first import first
+from db.migrations.retaining import TRIES
 from db.migrations.sealed import SEAL_LOCK, make_redaction, names_of, tables_of
 
 revision = "0004"
@@ -26,8 +27,50 @@ PLAIN_TABLES = (
 )
 PARTITIONS_LOCK = 7_310_581_202
 # Heads of calls (seals) stay, so that the tree can still be computed; that calls were dropped becomes a leaf of it (part -1).
-# -1: a call before that day has no seal yet; -2: a seal of it is under no checkpoint yet.
-DROP_BEFORE = """
+# -1: a call before that day has no seal yet; -2: a seal of it is under no checkpoint yet. What has no partition goes first: from the first
+# DROP on inserts wait.
+_WORK = """
+            PERFORM pg_advisory_xact_lock({seal_lock});
+            IF EXISTS (
+                SELECT 1 FROM (SELECT call_id FROM {schema}.calls WHERE call_id < bound UNION ALL
+                    SELECT call_id FROM {schema}.ends WHERE call_id < bound) c
+                WHERE NOT EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.call_id = c.call_id)
+            ) THEN
+                RETURN -1;
+            END IF;
+            IF EXISTS (
+                SELECT 1 FROM {schema}.seals s WHERE s.call_id < bound AND s.part >= 0
+                    AND s.position >= coalesce((SELECT max(size) FROM {schema}.checkpoints), 0)
+            ) THEN
+                RETURN -2;
+            END IF;
+            SELECT count(*) INTO dropped FROM {schema}.calls WHERE call_id < bound;
+            PERFORM pg_advisory_xact_lock({partitions_lock});
+            FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
+                EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
+            END LOOP;
+            IF to_regclass('{schema}.audits') IS NOT NULL THEN
+                DELETE FROM {schema}.audit_reviews WHERE call_id < bound;
+                DELETE FROM {schema}.audits WHERE call_id < bound;
+            END IF;
+            IF to_regclass('{schema}.labels') IS NOT NULL THEN
+                DELETE FROM {schema}.labels WHERE call_id < bound;
+                DELETE FROM {schema}.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';
+            END IF;
+            IF to_regclass('{schema}.kept_digests') IS NOT NULL THEN
+                DELETE FROM {schema}.kept_digests WHERE call_id < bound;
+            END IF;
+            PERFORM set_config('lock_timeout', '200ms', true);
+            FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
+                FOR part IN
+                    SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                    WHERE i.inhparent = ('{schema}.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
+                        AND to_date(right(c.relname, 8), 'YYYYMMDD') < day
+                LOOP
+                    EXECUTE format('DROP TABLE sluice_parts.%I', part);
+                END LOOP;
+            END LOOP;"""
+DROP_BEFORE = f"""
 CREATE FUNCTION sluice_drop_before(day date, why text) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
@@ -35,42 +78,11 @@ DECLARE
     parent text;
     part text;
     dropped bigint;
+    tries integer := 0;
 BEGIN
-    PERFORM pg_advisory_xact_lock({seal_lock});
-    IF EXISTS (
-        SELECT 1 FROM (SELECT call_id FROM {schema}.calls WHERE call_id < bound UNION ALL
-            SELECT call_id FROM {schema}.ends WHERE call_id < bound) c
-        WHERE NOT EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.call_id = c.call_id)
-    ) THEN
-        RETURN -1;
-    END IF;
-    IF EXISTS (
-        SELECT 1 FROM {schema}.seals s WHERE s.call_id < bound AND s.part >= 0
-            AND s.position >= coalesce((SELECT max(size) FROM {schema}.checkpoints), 0)
-    ) THEN
-        RETURN -2;
-    END IF;
-    SELECT count(*) INTO dropped FROM {schema}.calls WHERE call_id < bound;
-    PERFORM pg_advisory_xact_lock({partitions_lock});
-    FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
-        FOR part IN
-            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = ('{schema}.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
-                AND to_date(right(c.relname, 8), 'YYYYMMDD') < day
-        LOOP
-            EXECUTE format('DROP TABLE sluice_parts.%I', part);
-        END LOOP;
-        EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
-    END LOOP;
-    IF to_regclass('{schema}.audits') IS NOT NULL THEN
-        DELETE FROM {schema}.audit_reviews WHERE call_id < bound;
-        DELETE FROM {schema}.audits WHERE call_id < bound;
-    END IF;
-    IF to_regclass('{schema}.kept_digests') IS NOT NULL THEN
-        DELETE FROM {schema}.kept_digests WHERE call_id < bound;
-    END IF;
-    INSERT INTO {schema}.seals (position, call_id, part, at, counts, sha256, note)
-        SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM {schema}.seals;
+{TRIES.format(work=_WORK)}
+    INSERT INTO {{schema}}.seals (position, call_id, part, at, counts, sha256, note)
+        SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM {{schema}}.seals;
     RETURN dropped;
 END
 $$

@@ -19,15 +19,17 @@ SHEDDABLE = ("request_bodies", "chunks", "releases")
 """Tables under seals of which the old rows may go alone: what is large, and what no verdict is in."""
 FORGETTABLE = {"histories": "call_id", "reads": "at"}
 """Tables under no seal, by the column that says how old a row is."""
-NO_SEAL, NO_CHECKPOINT, CAME_MEANWHILE = -1, -2, -3
+NO_SEAL, NO_CHECKPOINT, CAME_MEANWHILE, ROWS_DIFFER = -1, -2, -3, -4
 """Results of `sluice_shed` that say why nothing was done."""
 GONE, PART_SHED = -1, -2
 """`seals.part` of a leaf that says that the rows of all tables were dropped, or those of one."""
 SEAL_LOCK, PARTITIONS_LOCK = 7_310_581_203, 7_310_581_202
 """As in `db.migrations.sealed`, which audit writers do not load: it brings the migration library."""
-TABLE = """CREATE TABLE kept_digests (
+SHORT_MS: Final = 200
+"""As in `db.migrations.indexing`, which brings it too: how long inserts may wait behind what drops a partition."""
+TABLE = """CREATE TABLE IF NOT EXISTS kept_digests (
     call_id uuid NOT NULL, place integer NOT NULL, rows bigint NOT NULL, sha256 bytea NOT NULL, PRIMARY KEY (call_id, place))"""
-INDEX = "CREATE INDEX IF NOT EXISTS seals_gone_idx ON seals (call_id) WHERE part < 0"
+INDEX = ("seals_gone_idx", "seals", "(call_id) WHERE part < 0")
 # The newest seal of each call says in which version its rows are hashed; of a redacted call the salt is gone and the hashes are kept.
 _KEEP = """
 CREATE OR REPLACE FUNCTION sluice_keep_digests(parent text, low uuid, high uuid) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
@@ -55,7 +57,79 @@ _STEP = """
             ON CONFLICT (call_id, place) DO UPDATE SET rows = excluded.rows, sha256 = excluded.sha256;
         GET DIAGNOSTICS kept = ROW_COUNT;
     END IF;"""
-# Rows are hashed before the lock for which sealing waits: a day may take a minute. What was sealed meanwhile is looked for under it.
+# Whoever drops a partition keeps all inserts into the table waiting from the moment it asks. So it asks for 200 ms, as migrations do, then
+# lets all locks go and tries again; and all that takes long is done before.
+TRIES: Final = """
+    LOOP
+        tries := tries + 1;
+        BEGIN
+            PERFORM set_config('lock_timeout', '5s', true);{work}
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF tries >= 20 THEN
+                RAISE;
+            END IF;
+            PERFORM pg_sleep(0.5);
+        END;
+    END LOOP;"""
+# Rows are hashed before the lock for which sealing waits: a day may take a minute. What was sealed meanwhile is looked for under it, and
+# what was inserted meanwhile under a lock of the days that go: as many rows go as were hashed, and as the seals count.
+_SHED_WORK = """
+            PERFORM pg_advisory_xact_lock({seal_lock});
+            PERFORM pg_advisory_xact_lock({partitions_lock});
+            IF EXISTS (
+                SELECT 1 FROM (SELECT call_id FROM {schema}.calls WHERE call_id >= low AND call_id < bound
+                    UNION ALL SELECT call_id FROM {schema}.ends WHERE call_id >= low AND call_id < bound) c
+                WHERE NOT EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.call_id = c.call_id)
+            ) THEN
+                refused := {no_seal};
+            ELSIF EXISTS (
+                SELECT 1 FROM {schema}.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0
+                    AND s.position >= coalesce((SELECT max(c.size) FROM {schema}.checkpoints c), 0)
+            ) THEN
+                refused := {no_checkpoint};
+            ELSIF EXISTS (
+                SELECT 1 FROM {schema}.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0 AND s.position > seen
+            ) THEN
+                refused := {came};
+            ELSIF EXISTS (
+                SELECT 1 FROM (
+                    SELECT DISTINCT ON (o.call_id) o.call_id, o.counts[spot] AS rows FROM {schema}.seals o
+                    WHERE o.call_id >= low AND o.call_id < bound AND o.part >= 0 ORDER BY o.call_id, o.part DESC
+                ) s LEFT JOIN {schema}.kept_digests k ON k.call_id = s.call_id AND k.place = spot - 1
+                WHERE s.rows <> coalesce(k.rows, 0)
+            ) THEN
+                refused := {differ};
+            END IF;
+            EXIT WHEN refused < 0;
+            PERFORM set_config('lock_timeout', '{short_ms}ms', true);
+            parts := ARRAY(
+                SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = ('{schema}.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
+                    AND to_date(right(c.relname, 8), 'YYYYMMDD') >= since AND to_date(right(c.relname, 8), 'YYYYMMDD') < until
+            );
+            EXECUTE format('SELECT count(*) FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2', parent || '_default')
+                INTO other USING low, bound;
+            total := other;
+            FOREACH part IN ARRAY parts LOOP
+                EXECUTE format('LOCK TABLE sluice_parts.%I IN SHARE ROW EXCLUSIVE MODE', part);
+                EXECUTE format('SELECT count(*) FROM sluice_parts.%I', part) INTO n;
+                total := total + n;
+            END LOOP;
+            SELECT count(*), coalesce(sum(k.rows), 0) INTO calls, n FROM {schema}.kept_digests k
+                WHERE k.place = spot - 1 AND k.call_id >= low AND k.call_id < bound;
+            IF total <> n THEN
+                refused := {differ};
+                EXIT;
+            END IF;
+            EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2', parent || '_default') USING low, bound;
+            GET DIAGNOSTICS n = ROW_COUNT;
+            IF n <> other THEN
+                RAISE EXCEPTION 'rows came meanwhile' USING ERRCODE = 'lock_not_available';
+            END IF;
+            FOREACH part IN ARRAY parts LOOP
+                EXECUTE format('DROP TABLE sluice_parts.%I', part);
+            END LOOP;"""
 _SHED = """
 CREATE OR REPLACE FUNCTION sluice_shed(parent text, until date, why text) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
@@ -63,49 +137,32 @@ DECLARE
     spot integer := array_position(ARRAY[{tables}], parent);
     bound uuid := (lpad(to_hex((extract(epoch FROM until::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
     low uuid := '00000000-0000-0000-0000-000000000000';
+    since date;
     leaf uuid;
     seen bigint;
     refused bigint := 0;
     calls bigint;
+    n bigint;
+    other bigint;
+    total bigint;
+    tries integer := 0;
+    parts text[];
     part text;
 BEGIN
     IF parent <> ALL (ARRAY[{sheddable}]) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
-    -- the leaf before says up to where that was done
+    -- the leaf before says up to where that was done; what came later of calls before it stays, and is told
     SELECT coalesce((SELECT s.call_id FROM {schema}.seals s
         WHERE s.part = {part} AND right(s.call_id::text, 4) = lpad(to_hex(spot), 4, '0') ORDER BY s.call_id DESC LIMIT 1), low) INTO low;
+    since := ({schema}.sluice_call_at(low) AT TIME ZONE 'UTC')::date;
     SELECT coalesce(max(position), -1) INTO seen FROM {schema}.seals;
     PERFORM {schema}.sluice_keep_digests(parent, low, bound);
-    PERFORM pg_advisory_xact_lock({seal_lock});
-    IF EXISTS (
-        SELECT 1 FROM (SELECT call_id FROM {schema}.calls WHERE call_id >= low AND call_id < bound
-            UNION ALL SELECT call_id FROM {schema}.ends WHERE call_id >= low AND call_id < bound) c
-        WHERE NOT EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.call_id = c.call_id)
-    ) THEN
-        refused := {no_seal};
-    ELSIF EXISTS (
-        SELECT 1 FROM {schema}.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0
-            AND s.position >= coalesce((SELECT max(c.size) FROM {schema}.checkpoints c), 0)
-    ) THEN
-        refused := {no_checkpoint};
-    ELSIF EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.call_id >= low AND s.call_id < bound AND s.part >= 0 AND s.position > seen) THEN
-        refused := {came};
-    END IF;
+{tries}
     IF refused < 0 THEN
         DELETE FROM {schema}.kept_digests k WHERE k.place = spot - 1 AND k.call_id >= low AND k.call_id < bound;
         RETURN refused;
     END IF;
-    SELECT count(*) INTO calls FROM {schema}.kept_digests k WHERE k.place = spot - 1 AND k.call_id >= low AND k.call_id < bound;
-    PERFORM pg_advisory_xact_lock({partitions_lock});
-    FOR part IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = ('{schema}.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
-            AND to_date(right(c.relname, 8), 'YYYYMMDD') < until
-    LOOP
-        EXECUTE format('DROP TABLE sluice_parts.%I', part);
-    END LOOP;
-    EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2', parent || '_default') USING low, bound;
     IF calls > 0 THEN
         leaf := (left(bound::text, 32) || lpad(to_hex(spot), 4, '0'))::uuid;
         INSERT INTO {schema}.seals (position, call_id, part, at, counts, sha256, note)
@@ -116,41 +173,51 @@ BEGIN
 END
 $$
 """
+_FORGET_WORK = """
+            PERFORM pg_advisory_xact_lock({partitions_lock});
+            parts := ARRAY(
+                SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = to_regclass('{schema}.' || quote_ident(parent)) AND CASE
+                    WHEN c.relname ~ ('^' || parent || '_[0-9]{{8}}$') THEN to_date(right(c.relname, 8), 'YYYYMMDD') < until
+                    WHEN c.relname ~ ('^' || parent || '_[0-9]{{6}}$')
+                        THEN to_date(right(c.relname, 6), 'YYYYMM') + interval '1 month' <= until
+                    ELSE false END
+            );
+            gone := 0;
+            FOREACH part IN ARRAY parts LOOP
+                EXECUTE format('SELECT count(*) FROM sluice_parts.%I', part) INTO n;
+                gone := gone + n;
+            END LOOP;
+{steps}
+            PERFORM set_config('lock_timeout', '{short_ms}ms', true);
+            FOREACH part IN ARRAY parts LOOP
+                EXECUTE format('DROP TABLE sluice_parts.%I', part);
+            END LOOP;"""
 _FORGET = """
 CREATE OR REPLACE FUNCTION sluice_forget(parent text, until date) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' SET timezone = 'UTC' AS $$
 DECLARE
     bound uuid := (lpad(to_hex((extract(epoch FROM until::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-    gone bigint := 0;
+    gone bigint;
     n bigint;
+    tries integer := 0;
+    parts text[];
     part text;
 BEGIN
     IF parent <> ALL (ARRAY[{forgettable}]) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
-    PERFORM pg_advisory_xact_lock({partitions_lock});
-    FOR part IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = to_regclass('{schema}.' || quote_ident(parent)) AND CASE
-            WHEN c.relname ~ ('^' || parent || '_[0-9]{{8}}$') THEN to_date(right(c.relname, 8), 'YYYYMMDD') < until
-            WHEN c.relname ~ ('^' || parent || '_[0-9]{{6}}$') THEN to_date(right(c.relname, 6), 'YYYYMM') + interval '1 month' <= until
-            ELSE false END
-    LOOP
-        EXECUTE format('SELECT count(*) FROM sluice_parts.%I', part) INTO n;
-        EXECUTE format('DROP TABLE sluice_parts.%I', part);
-        gone := gone + n;
-    END LOOP;
-{steps}
+{tries}
     RETURN gone;
 END
 $$
 """
 _FORGET_STEP = """
-    IF parent = '{table}' THEN
-        DELETE FROM sluice_parts.{table}_default d WHERE d.{column} < {bound};
-        GET DIAGNOSTICS n = ROW_COUNT;
-        gone := gone + n;
-    END IF;"""
+            IF parent = '{table}' THEN
+                DELETE FROM sluice_parts.{table}_default d WHERE d.{column} < {bound};
+                GET DIAGNOSTICS n = ROW_COUNT;
+                gone := gone + n;
+            END IF;"""
 
 
 def functions(schema: str, version: int = VERSION) -> list[str]:
@@ -158,15 +225,16 @@ def functions(schema: str, version: int = VERSION) -> list[str]:
     tables = ", ".join(f"'{form.table}'" for form in FORMS if form.since <= version)
     values = {
         "schema": schema, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK, "tables": tables, "part": PART_SHED,
-        "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT, "came": CAME_MEANWHILE,
+        "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT, "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS,
         "sheddable": ", ".join(f"'{name}'" for name in SHEDDABLE), "forgettable": ", ".join(f"'{name}'" for name in FORGETTABLE),
     }  # fmt: skip
     forgets = "".join(
         _FORGET_STEP.format(table=table, column=column, bound="bound" if column == "call_id" else "until")
         for table, column in FORGETTABLE.items()
     )
+    shed, forget = TRIES.format(work=_SHED_WORK.format(**values)), TRIES.format(work=_FORGET_WORK.format(**values, steps=forgets))
     made = [
-        _KEEP.format(steps="".join(_steps(schema, version))), _SHED.format(**values), _FORGET.format(**values, steps=forgets)
+        _KEEP.format(steps="".join(_steps(schema, version))), _SHED.format(**values, tries=shed), _FORGET.format(**values, tries=forget)
     ]  # fmt: skip
     return [*made, *(f"REVOKE ALL ON FUNCTION {name} FROM PUBLIC" for name in (KEEP, SHED, FORGET))]
 

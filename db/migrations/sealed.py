@@ -50,9 +50,13 @@ BEGIN
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
         UPDATE {schema}.reads r SET filters = '' WHERE r.call_ids @> ARRAY[given] AND r.filters <> '';
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
     END IF;
     IF to_regclass('{schema}.debug_logs') IS NOT NULL THEN
         DELETE FROM {schema}.debug_logs l WHERE l.call_id = given;
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
     END IF;
     UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';

@@ -31,15 +31,23 @@ SELECT CASE
     ELSE (SELECT count(*) FROM gone) END
 """
 """Return the result that `sluice_drop_before` would have; it also counts calls of which only the end is stored."""
+_WHOLE: LiteralString = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid IN (to_regclass('dead_letters'), to_regclass('audit_reviews'), to_regclass('labels'))
+"""
+_READS: LiteralString = """
+SELECT DISTINCT n.nspname, c.relname FROM reads r JOIN pg_class c ON c.oid = r.tableoid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE r.call_ids @> ARRAY[%s]
+"""
 
 
 def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False, dry_run: bool = False) -> int:
     """Delete the content of a call and keep its salted hashes; returns how many rows had content.
 
-    An event `redacted` says who did it and why, and a new seal covers it. Then the tables are cleaned of old row versions. `rewrite` writes
-    the day's files anew, so that their free space holds nothing either; nobody can write to that day meanwhile. A second call redacts only
-    rows that arrived since, and writes an event only if there were any. `dry_run` does it and rolls back. Raises NotFound, InvalidRequest
-    for an open call, Forbidden, AuditUnavailable.
+    An event `redacted` says who did it and why, and a new seal covers it. Then the tables are cleaned of old row versions. `rewrite`
+    writes the day's files anew, so that their free space holds nothing either; nobody can write to that day meanwhile. A second call
+    redacts only what arrived since (rows, debug lines, words of searches that found it), and writes an event only where there was any.
+    `dry_run` does it and rolls back. Raises NotFound, InvalidRequest for an open call, Forbidden, AuditUnavailable.
     """
     with changing(database_url) as connection:
         rows = _redact(connection, call_id, reason, dry_run=dry_run)
@@ -129,16 +137,20 @@ def number(connection: psycopg.Connection, statement: str, values: tuple[object,
 
 def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -> None:
     """Clean the tables and indexes that held the rows as they were: until then the old versions are there to be read by a tool."""
-    connection.execute(f"VACUUM {how}dead_letters".encode())
     places = [(form.table, form.table) for form in FORMS if form.content]
-    # its row is gone: of the day of the call's end
-    for table, of in [*places, ("histories", "ends")]:
-        found = connection.execute(
-            sql.SQL("SELECT DISTINCT n.nspname, h.relname FROM {} t JOIN pg_class c ON c.oid = t.tableoid "
-                    "JOIN pg_namespace n ON n.oid = c.relnamespace "
-                    "JOIN pg_class h ON h.relnamespace = n.oid AND h.relname = %s || substr(c.relname, %s) "
-                    "WHERE t.call_id = %s").format(sql.Identifier(of)),
-            (table, len(of) + 1, call_id),
-        ).fetchall()  # fmt: skip
-        for schema, name in found:
-            connection.execute(sql.SQL("VACUUM {}{}").format(sql.SQL(how), sql.Identifier(schema, name)))
+    # their rows are gone: of the day of the call
+    places += [(table, of) for table in ("histories", "debug_logs") for of in ("calls", "ends")]
+    tables = set(connection.execute(_WHOLE))
+    for table, of in places:
+        tables |= set(
+            connection.execute(
+                sql.SQL("SELECT DISTINCT n.nspname, h.relname FROM {} t JOIN pg_class c ON c.oid = t.tableoid "
+                        "JOIN pg_namespace n ON n.oid = c.relnamespace "
+                        "JOIN pg_class h ON h.relnamespace = n.oid AND h.relname = %s || substr(c.relname, %s) "
+                        "WHERE t.call_id = %s").format(sql.Identifier(of)),
+                (table, len(of) + 1, call_id),
+            )
+        )  # fmt: skip
+    tables |= set(connection.execute(_READS, (call_id,)))
+    for schema, name in sorted(tables):
+        connection.execute(sql.SQL("VACUUM {}{}").format(sql.SQL(how), sql.Identifier(schema, name)))

@@ -12,16 +12,19 @@ from pathlib import Path
 from subprocess import Popen
 from types import TracebackType
 from typing import Literal, Self
+from uuid import UUID
 
 import psycopg
 from psycopg import sql
 
+from db.canonical import FORMS
 from db.filters import first_id
 from db.link import cut
-from db.migrations.retaining import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, SHED, SHEDDABLE
+from db.migrations.retaining import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER, SHED, SHEDDABLE
 from db.seals import archive_child
 from db.seals.archive import TABLES
 from db.seals.redact import connect, number, says_why
+from db.seals.shed import Shed, find_shed
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 
@@ -34,6 +37,7 @@ _DAY, _MONTH = re.compile(r"_(\d{8})$"), re.compile(r"_(\d{6})$")
 _REFUSED = {
     NO_SEAL: "some calls of that day have no seal yet", NO_CHECKPOINT: "some calls of that day are under no checkpoint yet",
     CAME_MEANWHILE: "a call of that day was sealed meanwhile",
+    ROWS_DIFFER: "there are other rows of that day than its seals count (`sluice audit verify` says which)",
 }  # fmt: skip
 _NO_RIGHT = (
     "this database user may not take old rows away: `sluice migrate` with `retention` in its configuration gives audit writers the right"
@@ -119,12 +123,8 @@ class Retention:
 
     def due(self, today: date) -> list[Step]:
         """Return what is too old, of each kind the oldest day first. Raises AuditUnavailable."""
-        found: list[Step] = []
         with says_why():
-            for kind in KINDS:
-                if (days := self._days.get(kind.name)) is not None:
-                    found += self._steps(kind, today - timedelta(days=days))
-        return found
+            return find_due(self._lent, self._days, today)
 
     def take(self, step: Step, why: str = WHY) -> int:
         """Take the rows away; returns how many calls, or rows under no seal, they were. Raises InvalidRequest as long as that may not be,
@@ -133,14 +133,21 @@ class Retention:
             if not number(self._lent, f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int", {}):
                 raise Forbidden(_NO_RIGHT)
             archived = self._write(step) if self._archive and step.kind.way != "forget" else None
-            with self._lent.transaction() as transaction:
-                taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": to_column(why)})
-                # the functions hold the lock of sealing until here
-                if archived and taken > 0 and number(self._lent, _SEALED_SINCE, archived):
-                    taken = CAME_MEANWHILE
-                    raise psycopg.Rollback(transaction)
+            try:
+                taken = self._call(step, why, archived)
+            except psycopg.errors.LockNotAvailable as error:
+                raise InvalidRequest(f"{step.kind.name} is in use: try again") from error
         if taken < 0:
             raise InvalidRequest(f"{_REFUSED[taken]}: let an audit writer run, then try again")
+        return taken
+
+    def _call(self, step: Step, why: str, archived: dict[str, object] | None) -> int:
+        with self._lent.transaction() as transaction:
+            taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": to_column(why)})
+            # the functions hold the lock of sealing until here
+            if archived and taken > 0 and number(self._lent, _SEALED_SINCE, archived):
+                taken = CAME_MEANWHILE
+                raise psycopg.Rollback(transaction)
         return taken
 
     @property
@@ -165,26 +172,65 @@ class Retention:
         low, high = (first_id(datetime.combine(day, time(), UTC)) for day in (found[0], step.until))
         return {"low": low, "high": high, "seen": found[1]}
 
-    def _steps(self, kind: Kind, limit: date) -> list[Step]:
-        sizes: dict[date, int] = {}
-        for table in kind.tables:
-            for name, size in self._lent.execute(_PARTS.encode(), (table,)):
-                end = _end_of(name)
-                if end is not None and end <= limit:
-                    sizes[end] = sizes.get(end, 0) + size
-            if (first := self._first_day(table)) is not None and first < limit:
-                sizes.setdefault(first + timedelta(days=1), 0)
-        return [Step(kind, until, sizes[until]) for until in sorted(sizes)]
 
-    def _first_day(self, table: str) -> date | None:
-        """The day of the oldest row, which may lie in the default partition: what takes that day's rows away looks there too."""
-        column = FORGETTABLE.get(table, "call_id")
-        query = sql.SQL("SELECT {0} FROM {1} ORDER BY {0} LIMIT 1").format(sql.Identifier(column), sql.Identifier(table))
-        row = self._lent.execute(query).fetchone()
-        if row is None:
-            return None
-        at = row[0] if isinstance(row[0], datetime) else datetime.fromtimestamp((row[0].int >> 80) / 1000, UTC)
-        return at.astimezone(UTC).date()
+def find_due(connection: psycopg.Connection, days: Mapping[str, int], today: date) -> list[Step]:
+    """Return what is too old, of each kind the oldest day first."""
+    shed = find_shed(connection)
+    return [
+        step for kind in KINDS if (kept := days.get(kind.name)) is not None
+        for step in _steps(connection, kind, today - timedelta(days=kept), shed)
+    ]  # fmt: skip
+
+
+def left_behind(connection: psycopg.Connection) -> list[tuple[str, UUID]]:
+    """Return the tables with rows that came after those of their day went, each with the first call of which they are. They stay until all
+    rows of that call go: a leaf of the tree says up to where the table was emptied, and none says it twice."""
+    found, shed = [], find_shed(connection)
+    for table in SHEDDABLE:
+        query = sql.SQL("SELECT call_id FROM {} WHERE call_id < %s ORDER BY call_id LIMIT 1").format(sql.Identifier(table))
+        if row := connection.execute(query, (_begins(table, shed),)).fetchone():
+            found.append((table, row[0]))
+    return found
+
+
+def day_of(call_id: UUID) -> date:
+    """The day (UTC) on which a call began."""
+    return datetime.fromtimestamp((call_id.int >> 80) / 1000, UTC).date()
+
+
+def _begins(table: str, shed: Shed) -> UUID:
+    """Up to here the newest leaf says that the table's rows went."""
+    place = next(place for place, form in enumerate(FORMS) if form.table == table)
+    return shed.bounds.get(place, [UUID(int=0)])[-1]
+
+
+def _steps(connection: psycopg.Connection, kind: Kind, limit: date, shed: Shed) -> list[Step]:
+    sizes: dict[date, int] = {}
+    for table in kind.tables:
+        low = _begins(table, shed) if kind.way == "shed" else UUID(int=0)
+        names = set[str]()
+        for name, size in connection.execute(_PARTS.encode(), (table,)):
+            names.add(name)
+            end = _end_of(name)
+            if end is not None and day_of(low) < end <= limit:
+                sizes[end] = sizes.get(end, 0) + size
+        first = _first_day(connection, table, low)
+        # of a day with a partition that is said above, or it is of a month that is not over
+        if first is not None and first < limit and not {f"{table}_{first:%Y%m%d}", f"{table}_{first:%Y%m}"} & names:
+            sizes.setdefault(first + timedelta(days=1), 0)
+    return [Step(kind, until, sizes[until]) for until in sorted(sizes)]
+
+
+def _first_day(connection: psycopg.Connection, table: str, low: UUID) -> date | None:
+    """The day of the oldest row, which may lie in the default partition: what takes that day's rows away looks there too."""
+    column = FORGETTABLE.get(table, "call_id")
+    query = sql.SQL("SELECT {0} FROM {1} {2} ORDER BY {0} LIMIT 1").format(
+        sql.Identifier(column), sql.Identifier(table), sql.SQL("WHERE call_id >= {}").format(low) if low.int else sql.SQL("")
+    )
+    row = connection.execute(query).fetchone()
+    if row is None:
+        return None
+    return row[0].astimezone(UTC).date() if isinstance(row[0], datetime) else day_of(row[0])
 
 
 def _end_of(partition: str) -> date | None:

@@ -1,11 +1,14 @@
-"""How far sealing is, the newest checkpoint, what was dropped, and what a verification of the last minutes says."""
+"""How far sealing is, the newest checkpoint, what was dropped or should have been, and what a verification of the last minutes
+says."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from db.filters import first_id
 from db.read.items import time as iso
+from db.seals.standing import standing
 from db.seals.state import state
 from db.seals.verify import verify_part
 from pages import links
@@ -24,7 +27,8 @@ async def show(asked: Asked) -> Page:
     if asked_for and asked_for not in map(str, _MINUTES):
         raise InvalidRequest(f"must be one of {', '.join(map(str, _MINUTES))}", param="verify")
     limits = asked.services.settings.config.limits
-    found = await asyncio.to_thread(state, asked.services.reader.url, within_s=limits.audit_read_s)
+    url, kept = asked.services.reader.url, asked.services.settings.config.retention.days
+    found = await asyncio.to_thread(state, url, within_s=limits.audit_read_s)
     now = datetime.now(UTC)
     values = {
         **found,
@@ -32,6 +36,7 @@ async def show(asked: Asked) -> Page:
         "oldest": iso(found["oldest"]),
         "lag_ms": round((now - found["oldest"]).total_seconds() * 1000) if found["oldest"] else None,
         "gone": [{**one, "before": iso(one["before"]), "at": iso(one["at"])} for one in found["gone"]],
+        "standing": await _standing(url, kept, limits.audit_read_s),
         "is_signed": bool(found["checkpoint"]) and not found["checkpoint"].endswith("\n\n"),
         "checkpoint_s": limits.checkpoint_s,
         "verified": await _verified(asked, now, int(asked_for)) if asked_for else None,
@@ -39,6 +44,13 @@ async def show(asked: Asked) -> Page:
         "at": iso(now),
     }
     return Page(template="integrity.html", title="Integrity", values=values)
+
+
+async def _standing(url: str, days: Mapping[str, int], within_s: float) -> list[str]:
+    try:
+        return await asyncio.to_thread(standing, url, days, within_s=within_s)
+    except AuditUnavailable as error:
+        return [f"whether retention stands still could not be read in time: {error.message}"]
 
 
 async def _verified(asked: Asked, now: datetime, minutes: int) -> dict[str, Any]:

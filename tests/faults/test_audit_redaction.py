@@ -33,11 +33,27 @@ def log(database_url: str) -> Iterator[Log]:
         made = call_id(NOW + 100)
         asyncio.run(insert(url, *many_rows(made, random.Random(SEED), secret=SECRET), bodies={made: SECRET.encode()}))
         asyncio.run(set_aside(url, made))
+        beside(url, made)
         with Sealer(url) as sealer:
             sealer.seal(sealer.find_unsealed(log.calls[0], log.calls[0]))
             sealer.checkpoint()
         log.calls.append(UUID(made))
         yield log
+
+
+def beside(url: str, call: str) -> None:
+    """The secret in a debug line, in a label's note and in the words of somebody who searched for it."""
+    rows(
+        url,
+        "INSERT INTO debug_logs (call_id, process, n, at, type, event, detail) VALUES (%s, 'p', 1, now(), 't', 'e', %s) RETURNING 1",
+        call, SECRET.encode(),
+    )  # fmt: skip
+    rows(url, "INSERT INTO labels (call_id, block, key, key_id, label, note) VALUES (%s, 0, 'k', '', 'wrong', %s)", call, SECRET)
+    rows(
+        url,
+        "INSERT INTO reads (key, key_id, session, path, filters, call_ids, rows) VALUES ('k', '', '', '/', %s, ARRAY[%s::uuid], 1)",
+        SECRET, call,
+    )  # fmt: skip
 
 
 async def set_aside(url: str, call: str) -> None:
@@ -100,7 +116,7 @@ def test_a2_a_redacted_call_is_nowhere_and_still_verifies(log: Log, tmp_path: Pa
                 "releases.payload",
             ):
                 assert f"{form.table}.{column}" in before or form.table in ("blocks",), (form.table, column)
-    assert "dead_letters.raw" in before
+    assert {"dead_letters.raw", "labels.note", "reads.filters", "debug_logs.detail"} <= set(before)
     assert SECRET in export(url)
     assert files_with_secret(url) > 5
     kept = tmp_path / "checkpoint.txt"
@@ -167,6 +183,10 @@ def test_a2_redacting_twice_and_redacting_what_came_late(log: Log) -> None:
     assert holders(url) == []
     reasons = rows(url, "SELECT number, detail FROM events WHERE call_id = %s AND kind = 'redacted' ORDER BY number", call)
     assert [(number, detail.partition(": ")[2]) for number, detail in reasons] == [(1, "one"), (2, "three")]
+    beside(url, str(call))
+    assert json.loads(run(url, "redact", str(call), "--yes", "--reason", "four", "--json").stdout)["rows"] == 3
+    assert (holders(url), rows(url, "SELECT count(*)::int FROM debug_logs")) == ([], [(0,)])
+    assert verified(url)[0] == 0
 
 
 @pytest.mark.case("A2")

@@ -195,7 +195,10 @@ async def test_lines_go_with_their_call_with_time_and_with_what_they_take(url: s
     await writer.store([("policy p", Line(call, 1, time.time_ns() // 1000, "endpoint", "again"))])
     assert rows(url, "SELECT event FROM debug_logs") == [("claim",)]
     await asyncio.to_thread(redact, url, UUID(call), "secret")
-    assert rows(url, "SELECT count(*) FROM debug_logs") == [(0,)]
+    other = layout.new_call_id()
+    late = [("policy p", Line(one, 2, time.time_ns() // 1000, "endpoint", "late")) for one in (call, other)]
+    await writer.store(late)
+    assert rows(url, "DELETE FROM debug_logs RETURNING call_id") == [(UUID(other),)]
     new = layout.new_call_id()
     rows(url, "SELECT sluice_ensure_partitions(current_date - 9, 12, 'debug_logs')")
     await writer.store([("policy p", Line(new, 1, time.time_ns() // 1000, "endpoint", "claim", detail=b"x" * 1000))])

@@ -3,14 +3,20 @@
 import asyncio
 import json
 import random
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
+from sqlalchemy.exc import OperationalError
 
+from db.link import conninfo
+from db.migrations import migrate
 from db.migrations.migrate import upgrade
 from db.read.queries import AuditReader
 from db.seals.evidence import make
@@ -19,6 +25,7 @@ from db.seals.proof import check
 from db.seals.redact import drop_before, redact
 from db.seals.retention import Retention
 from db.seals.seal import Sealer
+from db.seals.standing import standing
 from db.seals.verify import verify
 from pages import links
 from pages.page import Download
@@ -26,6 +33,7 @@ from protocol.config import Config
 from protocol.errors import Forbidden, InvalidRequest
 from protocol.records import EventRecord
 from protocol.runtime import Runtime
+from sluice import doctor
 from tests.support.checks.record import NOW, call_id, fresh_database, rows, whole_call
 from tests.support.checks.sealed import Log, copy_of, fill, insert, run, seal_as_before
 from tests.support.servers.asked import pages_of
@@ -220,8 +228,17 @@ def test_tables_under_no_seal_and_whole_days_go_too(log: Log) -> None:
         "INSERT INTO reads (at, key, key_id, session, path, filters, call_ids, rows) "
         "SELECT at, 'k', '', '', '/', '', '{}', 0 FROM unnest(ARRAY[now() - interval '100 days', now()]) at",
     )
+    for call in (log.calls[0], log.calls[-1]):
+        rows(log.url, "INSERT INTO labels (call_id, block, key, key_id, label, note) VALUES (%s, 0, 'k', '', 'wrong', 'said so')", call)
+    rows(
+        log.url,
+        "INSERT INTO debug_switches (key, loggers, content, by, until) "
+        "SELECT 'k', '{}', false, 'b', at FROM unnest(ARRAY[now() - interval '8 days', now()]) at",
+    )
     taken = {name: calls for name, _, calls in take(log.url, histories=3, reads=60, everything=5) if calls}
     assert taken == {"histories": 5, "reads": 1, "everything": 5}
+    assert rows(log.url, "SELECT call_id FROM labels") == [(log.calls[-1],)]
+    assert rows(log.url, "SELECT count(*)::int FROM debug_switches") == [(1,)]
     assert [rows(log.url, f"SELECT count(*)::int FROM {table}")[0][0] for table in ("histories", "reads", "calls")] == [1, 1, 1]
     assert verify(log.url).ok
 
@@ -288,6 +305,86 @@ async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log) 
     loop.cancel()
     await asyncio.wait([loop])
     assert verify(log.url).ok
+
+
+async def test_what_came_too_late_stays_and_is_told_and_stops_nothing(log: Log) -> None:
+    take(log.url, chunks=3)
+    _row_put_there(log)
+    assert take(log.url, chunks=3, request_bodies=3)[0][0] == "request_bodies"
+    assert counts(log.url)[0] == 4
+    [said] = standing(log.url, {"chunks": 3})
+    assert said.startswith(f"rows of chunks of the call {log.calls[0]} came after those of their day went")
+    found = verify(log.url).findings
+    assert [str(one)[:80] for one in found] == [f"inserted: call {log.calls[0]}, chunks: rows of chunks of calls of"[:80]]
+
+
+async def test_a_day_that_stands_is_told_with_the_reason(log: Log) -> None:
+    late = call_id(NOW - OLD_DAYS * 86_400_000 + 90)
+    await insert(log.url, *whole_call(late), bodies={late: b"{}"})
+    day = TODAY - timedelta(days=OLD_DAYS)
+    said = f"retention of chunks stands at {day} since {day + timedelta(days=4)}: the call {late} has no seal"
+    config = Config.model_validate({"retention": {"chunks": 3, "releases": 20}})
+    assert doctor.check_retention(config, log.url) == [("retention", "warning", said)]
+    async with pages_of(log.url, {"retention": {"chunks": 3}}) as pages:
+        assert said in (await pages.page(links.INTEGRITY)).html
+    with Sealer(log.url) as sealer:
+        sealer.seal([UUID(late)])
+        assert standing(log.url, {"chunks": 3}) == [said.replace("has no seal", "is under no checkpoint")]
+        sealer.checkpoint()
+    take(log.url, chunks=3)
+    assert doctor.check_retention(config, log.url) == [("retention", "ok", "")]
+
+
+@pytest.mark.parametrize("of", ["a call that is sealed", "no call"])
+def test_rows_that_no_seal_counts_stay_with_their_day(log: Log, of: str) -> None:
+    call = log.calls[0] if of == "a call that is sealed" else UUID(call_id(NOW - OLD_DAYS * 86_400_000 + 70))
+    rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", call)
+    before = counts(log.url)
+    with pytest.raises(InvalidRequest, match="other rows of that day than its seals count"):
+        take(log.url, chunks=3)
+    assert counts(log.url) == before
+    assert rows(log.url, "SELECT count(*)::int FROM kept_digests") == [(0,)]
+
+
+@pytest.mark.parametrize("days", [{"chunks": 3}, {"everything": 3}])
+def test_inserts_wait_for_moments_while_rows_cannot_go(log: Log, days: dict[str, int]) -> None:
+    with psycopg.connect(conninfo(log.url)) as reader, ThreadPoolExecutor(1) as pool:
+        reader.execute("SELECT 1 FROM chunks LIMIT 1")
+        taking = pool.submit(take, log.url, **days)
+        waits = "SELECT count(*)::int FROM pg_locks WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock' AND NOT granted"
+        with psycopg.connect(conninfo(log.url), autocommit=True) as writer:
+            for seq in range(100, 102):
+                while rows(log.url, waits) == [(0,)]:
+                    assert not taking.done()
+                began = time.monotonic()
+                writer.execute(
+                    "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, %s, now(), 'x', 'allow', 0)",
+                    (UUID(call_id()), seq),
+                )
+                assert time.monotonic() - began < 2.0  # behind a reader it had been five seconds
+        reader.rollback()
+        assert taking.result()[0][2] == 5
+
+
+def test_a_downgrade_keeps_what_nothing_could_make_again_and_an_upgrade_may_be_repeated(log: Log) -> None:
+    take(log.url, chunks=3)
+    migrate.downgrade(log.url, "0022")
+    with psycopg.connect(conninfo(log.url)) as writer, ThreadPoolExecutor(1) as pool:
+        # a transaction for which the index waits keeps it half made, and keeps nobody else out
+        writer.execute("LOCK TABLE seals IN ROW EXCLUSIVE MODE")
+        upgrading = pool.submit(migrate.upgrade, log.url)
+        half = "SELECT count(*)::int FROM pg_stat_progress_create_index"
+        while rows(log.url, half) == [(0,)]:
+            assert not upgrading.done()
+        rows(log.url, "SET lock_timeout = '200ms'; LOCK TABLE seals IN ROW EXCLUSIVE MODE")
+        rows(log.url, "SELECT pg_cancel_backend(pid) FROM pg_stat_progress_create_index")
+        with pytest.raises(OperationalError):
+            upgrading.result()
+    assert migrate.current(log.url) == "0022"
+    migrate.upgrade(log.url)
+    assert rows(log.url, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'seals_gone_idx'::regclass") == [(True,)]
+    report = verify(log.url)
+    assert (report.ok, report.shed) == (True, 5), report.findings
 
 
 async def _loop(settings: Runtime) -> Any:
