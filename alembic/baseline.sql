@@ -103,10 +103,10 @@ BEGIN
             END LOOP;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
-            IF tries >= 20 THEN
+            IF tries >= 10 THEN
                 RAISE;
             END IF;
-            PERFORM pg_sleep(0.5);
+            PERFORM pg_sleep(0.3);
         END;
     END LOOP;
     INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
@@ -278,10 +278,10 @@ BEGIN
             END LOOP;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
-            IF tries >= 20 THEN
+            IF tries >= 10 THEN
                 RAISE;
             END IF;
-            PERFORM pg_sleep(0.5);
+            PERFORM pg_sleep(0.3);
         END;
     END LOOP;
     RETURN gone;
@@ -685,10 +685,10 @@ BEGIN
             END LOOP;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
-            IF tries >= 20 THEN
+            IF tries >= 10 THEN
                 RAISE;
             END IF;
-            PERFORM pg_sleep(0.5);
+            PERFORM pg_sleep(0.3);
         END;
     END LOOP;
     IF refused < 0 THEN

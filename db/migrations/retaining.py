@@ -66,10 +66,10 @@ TRIES: Final = """
             PERFORM set_config('lock_timeout', '5s', true);{work}
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
-            IF tries >= 20 THEN
+            IF tries >= 10 THEN
                 RAISE;
             END IF;
-            PERFORM pg_sleep(0.5);
+            PERFORM pg_sleep(0.3);
         END;
     END LOOP;"""
 # Rows are hashed before the lock for which sealing waits: a day may take a minute. What was sealed meanwhile is looked for under it, and

@@ -136,7 +136,7 @@ class Retention:
             try:
                 taken = self._call(step, why, archived)
             except psycopg.errors.LockNotAvailable as error:
-                raise InvalidRequest(f"{step.kind.name} is in use: try again") from error
+                raise InvalidRequest(f"others hold the tables ({step.kind.name}): try again") from error
         if taken < 0:
             raise InvalidRequest(f"{_REFUSED[taken]}: let an audit writer run, then try again")
         return taken
