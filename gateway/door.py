@@ -17,7 +17,8 @@ from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.runtime import Runtime
 
 log = logging.getLogger(__name__)
-CONNECT_S = 2.0
+CONNECT_S, AGAIN_S = 3.0, 0.05
+"""How long a request waits for the process of the pages, which may be starting, and how often it looks."""
 FORM_S = 10.0
 """How long a form may take to come."""
 MAX_STREAMS = 20
@@ -115,7 +116,7 @@ class Door:
         gone = asyncio.create_task(_until_gone(receive), name="page reader")
         try:
             async with asyncio.timeout(CONNECT_S):
-                reader, writer = await self._connect()
+                reader, writer = await self._connected()
                 writer.write(_request(scope, form, self._address(scope)))
                 await writer.drain()
             relaying = asyncio.create_task(self._pass_on(reader, answer, is_head=scope["method"] == "HEAD"), name="page")
@@ -143,6 +144,14 @@ class Door:
         peer = str((scope.get("client") or ("",))[0])
         said = b", ".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
         return self._pages.address_of(peer, said)
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect, as often as that takes: whoever opens the address that `sluice up` printed may be faster than the process."""
+        while True:
+            try:
+                return await self._connect()
+            except (FileNotFoundError, ConnectionRefusedError):
+                await asyncio.sleep(AGAIN_S)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._url.startswith("unix:"):

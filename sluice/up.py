@@ -47,6 +47,8 @@ AGAIN_S = 1.0
 RECORD_NICE = 5
 """Niceness of audit writers, which gives way to the serving processes on few cores. At 10 audit writers are three times as late when all
 cores are busy, at 0 the others are a few percent slower (docs/performance-log.md). Strict calls wait for it."""
+PAGES_NICE = 10
+"""Niceness of the pages: who reads may wait, a stream may not (`python -m bench.pages.beside`)."""
 _OURS = {LOCK_FILE, "key", "logs", "run", "valkey", "postgres"}
 """Names of which one at least is in a data directory that was used, or prepared."""
 LARGEST_LOG_BYTES = 10 * 2**20
@@ -277,7 +279,7 @@ class _Launcher:
             "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
-        nice = self._record_nice if role[-1] == "audit" else 0
+        nice = {"audit": self._record_nice, "pages": PAGES_NICE}.get(role[-1], 0)
         role = (*role, *flags)
         return Spec(name, [*plan.command, *role], plan.log(name), env=env, nice=nice, role=role)
 

@@ -1,8 +1,9 @@
 """What people who read pages cost the calls beside them: 50 streams with 10 ms gaps, without readers and with them, in turns.
 
-With readers: one who loads 5 pages a second, four who watch a call that is open, and one who has the overview open. `python -m
-bench.pages.beside` prints p99 of the delay of a chunk and the gateway's CPU a chunk, and each as a ratio. Exit code 1: one is over 1.1.
-Rounds alternate, because what else the machine does changes both.
+With readers: one who loads 5 pages a second, five who watch a call that is open, and one who has the overview open; with `--audit` one
+who asks /audit 5 times a second instead, which a gateway answers itself. `python -m bench.pages.beside` prints p99 of the delay of a
+chunk and the gateway's CPU a chunk, and each as a ratio. Exit code 1: one is over 1.1. Rounds alternate, because what else the machine
+does changes both.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -25,8 +26,9 @@ from sluice.bench import WORKLOADS, Place, started
 from sluice.load import Load
 
 MOST = 1.1
-PAGES_A_SECOND, VIEWS = 5, 4
+PAGES_A_SECOND, VIEWS = 5, 5
 WORKLOAD = next(one for one in WORKLOADS if one.name == "50 streams, 10 ms gap")
+AUDIT = ("/audit/calls", "/audit/tool-calls", "/audit/judge-blocks", "/audit/counts", "/audit/usage")
 PATHS = (links.ROOT, links.CALLS, links.TOOL_CALLS, links.JUDGE_BLOCKS, links.POLICIES, links.KEYS)
 
 
@@ -50,14 +52,19 @@ async def measure(place: Place, load: Load) -> Round:
 class Readers:
     """People who read meanwhile, each on a thread and over a connection of its own."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, paths: Sequence[str], views: int) -> None:
+        self._paths, self._views = paths, views
         self._place, self._stop, self.pages, self.frames = place, threading.Event(), 0, 0
+        self._head = Reader(place.url, place.key).head | {"authorization": f"Bearer {place.key}"}
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Read for as long as this is open."""
         self._stop.clear()
-        threads = [threading.Thread(target=self._load_pages), *(threading.Thread(target=self._watch, args=(n,)) for n in range(VIEWS + 1))]
+        threads = [
+            threading.Thread(target=self._load_pages),
+            *(threading.Thread(target=self._watch, args=(n,)) for n in range(self._views)),
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -68,18 +75,18 @@ class Readers:
                 thread.join()
 
     def _load_pages(self) -> None:
-        reader = Reader(self._place.url, self._place.key)
+        reader = Reader(self._place.url, head=self._head)
         due, n = time.monotonic(), 0
         while not self._stop.wait(max(0.0, due - time.monotonic())):
-            reader.get(PATHS[n % len(PATHS)])
+            reader.get(self._paths[n % len(self._paths)])
             due, n = max(due + 1 / PAGES_A_SECOND, time.monotonic() - 1), n + 1
             self.pages += 1
         reader.close()
 
     def _watch(self, number: int) -> None:
-        reader = Reader(self._place.url, self._place.key)
+        reader = Reader(self._place.url, head=self._head)
         while not self._stop.is_set():
-            path = f"{links.ROOT}/events" if number == VIEWS else self._open_call(reader, number)
+            path = f"{links.ROOT}/events" if number == 0 else self._open_call(reader, number)
             if path is None:
                 self._stop.wait(0.2)
                 continue
@@ -101,9 +108,9 @@ class Readers:
         return links.tab(found[number % len(found)]["call_id"], "events") if found else None
 
 
-async def compare(place: Place, rounds: int) -> tuple[list[Round], list[Round], Readers]:
+async def compare(place: Place, rounds: int, readers: Readers) -> tuple[list[Round], list[Round]]:
     """Return the rounds without readers and with them."""
-    without, beside, readers = [], [], Readers(place)
+    without, beside = [], []
     async with Load(place.url, place.key) as load:
         await load.run(WORKLOAD.words, at_once=WORKLOAD.at_once, rounds=1)
         with readers.reading():  # what the pages load at their first request
@@ -113,15 +120,18 @@ async def compare(place: Place, rounds: int) -> tuple[list[Round], list[Round], 
             with readers.reading():
                 await asyncio.sleep(0.5)
                 beside.append(await measure(place, load))
-    return without, beside, readers
+    return without, beside
 
 
 def main() -> int:
     """Print both figures and their ratios."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=10)
+    options.add_argument("--audit", action="store_true", help="questions to /audit in place of pages and live views")
+    given = options.parse_args()
     with started() as place:
-        without, beside, readers = asyncio.run(compare(place, options.parse_args().rounds))
+        readers = Readers(place, AUDIT, 0) if given.audit else Readers(place, PATHS, VIEWS + 1)
+        without, beside = asyncio.run(compare(place, given.rounds, readers))
     print(f"{readers.pages} pages and {readers.frames} frames were read")
     is_over = False
     for place_, name in enumerate(("p99 of a chunk's delay, ms", "the gateway's CPU a chunk, us")):

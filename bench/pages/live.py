@@ -8,24 +8,27 @@ measured has the gateway's reading in it. It measures with all processes on one 
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import re
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 
-from tests.support.servers.up import up
+from sluice.bench import started
 
 STREAMS, GAP_MS = 50, 10
 P50_MS, P99_MS = 120.0, 250.0
 WORDS = 1000
-OF_LOGIN = 5
+OF_KEY = 10
+OF_LOGIN = OF_KEY // 2
+READERS = ("sk-sluice-bench-reader-1", "sk-sluice-bench-reader-2")
+CONFIG = {"keys": [{"name": f"reader-{n}", "sha256": hashlib.sha256(key.encode()).hexdigest()} for n, key in enumerate(READERS)]}
 _CLOCK = re.compile(r"@(\d+);")
 
 
@@ -92,7 +95,7 @@ async def run(url: str, key: str, views: int, streams: int, pids: list[int]) -> 
     frames: list[int] = []
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=64)) as client:
         # before the streams: the first login loads the pages' libraries
-        cookies = [await log_in(client, url, key) for _ in range(-(-views // OF_LOGIN))]
+        cookies = [await log_in(client, url, READERS[n // 2]) for n in range(-(-views // OF_LOGIN))]
         await client.get("/debug/calls", headers={"cookie": cookies[0]})
         arguments = [sys.executable, "-m", "bench.pages.live", "--load", url, "--streams", str(streams)]
         loading = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, "SLUICE_KEY": key})
@@ -133,13 +136,9 @@ def main() -> int:
             asyncio.run(load(given.load, os.environ["SLUICE_KEY"], given.streams))
         return 0
     failed = False
-    with (
-        tempfile.TemporaryDirectory(prefix="sluice-live-") as made,
-        up(Path(made) / "data", Path(made), "--json", "--port", "0") as running,
-    ):
-        ready = running.ready()
+    with started(CONFIG) as place:
         for views in given.views:
-            found = asyncio.run(run(ready["url"], ready["key"], views, given.streams, ready["pids"]["pages"]))
+            found = asyncio.run(run(place.url, READERS[0], views, given.streams, place.roles["pages"]))
             failed = failed or found["p50_ms"] > P50_MS or found["p99_ms"] > P99_MS
             sys.stdout.write(json.dumps(found) + "\n")
     return int(failed)

@@ -22,11 +22,14 @@ START_S = 60.0
 
 
 class Reader:
-    """A login at `url`, over one connection. Not for two threads."""
+    """A login at `url`, over one connection: a new one with `key`, or that whose headers are given. Not for two threads."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str = "", *, head: dict[str, str] | None = None) -> None:
         self._place = urllib.parse.urlsplit(url)
         self._line = HTTPConnection(self._place.netloc, timeout=60)
+        self.head = head or self._log_in(url, key)
+
+    def _log_in(self, url: str, key: str) -> dict[str, str]:
         form = urllib.parse.urlencode({"key": key})
         head = {"content-type": "application/x-www-form-urlencoded", "origin": url}
         self._line.request("POST", "/debug/login", form, head)
@@ -34,7 +37,7 @@ class Reader:
         answer.read()
         cookie = answer.getheader("set-cookie", "")
         assert answer.status == 303 and cookie, f"no login: {answer.status}"
-        self.head = {"cookie": cookie.partition(";")[0], "accept": "text/html"}
+        return {"cookie": cookie.partition(";")[0], "accept": "text/html"}
 
     def get(self, path: str) -> tuple[float, bytes]:
         """Return how long the first byte took, in ms, and the page."""
