@@ -10,19 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from db.read.items import JsonObject, time
 from db.read.queries import reading
 from db.text import from_column, to_column
-from protocol.debug import BITS
+from db.watch import ACTIVE_SWITCHES
+from protocol.debug import BITS, LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import InvalidRequest
 
-LONGEST_MIN = 60
-MOST = 10
-"""Keys with a switch at once."""
-# the longest switch is an hour, so an older row says nothing any more
-_ACTIVE = """
-SELECT key, loggers, content, by, at, until FROM (
-    SELECT DISTINCT ON (d.key) d.key, d.loggers, d.content, d.by, d.at, d.until FROM debug_switches d
-    WHERE d.at > now() - interval '61 minutes' ORDER BY d.key, d.at DESC
-) AS newest WHERE until > now() AND cardinality(loggers) > 0 ORDER BY until DESC, key LIMIT 10
-"""
 _ADD = text("""
 INSERT INTO debug_switches (key, loggers, content, by, until)
 VALUES (:key, CAST(:loggers AS text[]), :content, :by, now() + CAST(:minutes AS integer) * interval '1 minute')
@@ -44,8 +35,8 @@ class DebugSwitches:
         if not 0 <= minutes <= LONGEST_MIN:
             raise InvalidRequest(f"must be 1 to {LONGEST_MIN} minutes", param="minutes")
         on = {one["key"] for one in await self.active()}
-        if loggers and key not in on and len(on) >= MOST:
-            raise InvalidRequest(f"{MOST} keys have debug logs switched on already: switch one off first", param="key")
+        if loggers and key not in on and len(on) >= MOST_SWITCHES:
+            raise InvalidRequest(f"{MOST_SWITCHES} keys have debug logs switched on already: switch one off first", param="key")
         values: dict[str, Any] = {
             "key": to_column(key),
             "loggers": list(loggers),
@@ -60,7 +51,7 @@ class DebugSwitches:
     async def active(self) -> list[JsonObject]:
         """Return what is switched on now. Raises AuditUnavailable."""
         async with reading(self._engine) as connection:
-            rows = list(await connection.execute(text(_ACTIVE)))
+            rows = list(await connection.execute(text(ACTIVE_SWITCHES)))
         return [
             {
                 "key": from_column(row.key), "loggers": list(row.loggers), "content": row.content, "by": from_column(row.by),

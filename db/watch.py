@@ -17,6 +17,7 @@ from db import holes, letters
 from db.link import TimedConnection, conninfo, statement_timeout_ms
 from db.migrations.place import IDENTITY
 from protocol.config import LISTS, Key
+from protocol.debug import LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import AuditUnavailable
 
 ANSWER_S = 3.0
@@ -25,13 +26,13 @@ _KEYS = f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(LISTS)}, sett
 _KEYS_OF = _KEYS + b" AND sha256 = ANY(%s)"
 _LACKING: LiteralString = f"SELECT ({letters.COUNT}) AS dead_letters, ({holes.COUNT}) AS incomplete_calls"
 """In one: what a gateway asks every few seconds is most of what it does when it has little to do."""
-# as `db.switches`, which gateways must not load; the newest of a key counts, and none is longer than an hour
-_SWITCHES: LiteralString = """
-SELECT key, loggers, content, extract(epoch FROM until - now())::float8 AS left_s FROM (
-    SELECT DISTINCT ON (d.key) d.key, d.loggers, d.content, d.until FROM debug_switches d
-    WHERE d.at > now() - interval '61 minutes' ORDER BY d.key, d.at DESC
-) AS newest WHERE until > now() AND cardinality(loggers) > 0 ORDER BY until DESC, key LIMIT 10
+ACTIVE_SWITCHES = f"""
+SELECT key, loggers, content, by, at, until, extract(epoch FROM until - now())::float8 AS left_s FROM (
+    SELECT DISTINCT ON (d.key) d.key, d.loggers, d.content, d.by, d.at, d.until FROM debug_switches d
+    WHERE d.at > now() - interval '{LONGEST_MIN + 1} minutes' ORDER BY d.key, d.at DESC
+) AS newest WHERE until > now() AND cardinality(loggers) > 0 ORDER BY until DESC, key LIMIT {MOST_SWITCHES}
 """
+"""The newest switch of each key, where it is on. One older than the longest says nothing any more."""
 _REVISION: LiteralString = "SELECT version_num FROM alembic_version"
 
 
@@ -56,7 +57,7 @@ class Watch:
     async def switches(self) -> list[dict[str, Any]]:
         """Return the debug logs that admins switched on: key, loggers, content, for how many seconds still. None in an older database."""
         try:
-            return await self._ask(_SWITCHES)
+            return await self._ask(ACTIVE_SWITCHES.encode())
         except psycopg.errors.UndefinedTable:
             return []
 

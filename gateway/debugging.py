@@ -8,10 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from protocol.config import Key
-from protocol.debug import BITS, HEADER, REFUSED, Debug, mask_of, read_header
-
-MOST_SWITCHES = 10
-LONGEST_S = 3600
+from protocol.debug import BITS, HEADER, LONGEST_MIN, MOST_SWITCHES, REFUSED, Debug, mask_of, read_header
 
 
 class Switch(NamedTuple):
@@ -45,7 +42,7 @@ class Switches:
         self.set(
             Switch(row["key"], mask_of((one for one in row["loggers"] if one in BITS), "preview" if row["content"] else "none"), now + left)
             for row in rows
-            if (left := min(row["left_s"], LONGEST_S)) > 0
+            if (left := min(row["left_s"], LONGEST_MIN * 60)) > 0
         )
 
     def mask(self, key: Key, named: Mapping[bytes, bytes]) -> int:

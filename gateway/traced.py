@@ -1,6 +1,6 @@
 """A call that has debug lines, as its gateway sees it: the same as any other, and what comes and goes is written down.
 
-Calls without lines are of the class that this derives from, and pay nothing.
+Calls without lines are of the class that this derives from.
 """
 
 import time

@@ -65,7 +65,7 @@ class App:
         self._working = asyncio.Semaphore(MOST_AT_ONCE)
         self._turns = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_OF_ONE))
         self._asked, self._streams = Counter[str](), Counter[str]()
-        # one: two pages at once in one interpreter are each half as fast
+        # one: two threads of one interpreter would only take turns
         self._renderer = ThreadPoolExecutor(1, thread_name_prefix="render")
 
     async def close(self) -> None:

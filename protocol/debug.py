@@ -33,6 +33,8 @@ LINES_PER_S, BYTES_PER_S, LINES_PER_CALL = 2_000, 8 * 2**20, 20_000
 """Of one process; what is more is counted as lost."""
 KEPT_DAYS, KEPT_BYTES = 3, 2**30
 """How long lines are kept, and how many bytes of them; the oldest day goes first."""
+LONGEST_MIN, MOST_SWITCHES = 60, 10
+"""Of what admins switch on for a key: for how long, and for how many keys at once."""
 MAX_PAIRS = 1_000
 """Pairs of key and error code of which a gateway counts what it refused; the others are counted together."""
 

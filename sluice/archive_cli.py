@@ -37,7 +37,7 @@ def archive(
             take_turn(turn)
             return {one.name: one.rows for one in archive_before(database_url(), before, to)}
 
-    made = run_here(lambda: _or_refuse(work), as_json)
+    made = run_here(lambda: _or_refuse(work), as_json, is_noted=True)
     if as_json:
         print_json({"days": made})
         return
@@ -52,7 +52,7 @@ def restore_day(
     day: Annotated[date, typer.Option("--day", parser=date.fromisoformat, help="Which day (UTC): 2026-01-31.")],
 ) -> None:
     """Put the rows of an archived day into tables of the schema sluice_restored. The record itself stays as it is."""
-    rows = run_here(lambda: _or_refuse(lambda: restore(database_url(), source, day)), as_json=False)
+    rows = run_here(lambda: _or_refuse(lambda: restore(database_url(), source, day)), as_json=False, is_noted=True)
     note(f"{rows:,} rows of {day} are in the schema sluice_restored")
 
 

@@ -33,13 +33,14 @@ NOTE_S = 2.0
 """How long a command waits for the row that says who reads."""
 
 
-def run(read: Callable[[AuditReader], Awaitable[T]], as_json: bool) -> T:
-    """Run with a reader; errors end the program with their exit code."""
+def run(read: Callable[[AuditReader], Awaitable[T]], as_json: bool, *, is_noted: bool = True) -> T:
+    """Run with a reader, which is noted; errors end the program with their exit code."""
 
     async def with_reader() -> T:
         reader = AuditReader.open(database_url(), pool_size=1)
         try:
-            await _note()
+            if is_noted:
+                await _note()
             return await read(reader)
         finally:
             await reader.close()
@@ -78,9 +79,11 @@ def quiet_pipe() -> Iterator[None]:
         raise typer.Exit(0) from None
 
 
-def run_here(work: Callable[[], T], as_json: bool) -> T:
-    """Run without a reader; errors end the program with their exit code."""
+def run_here(work: Callable[[], T], as_json: bool, *, is_noted: bool = False) -> T:
+    """Run without a reader, and note who reads where the work shows or copies content; errors end the program with their exit code."""
     try:
+        if is_noted:
+            asyncio.run(_note())
         return work()
     except (PipelineError, StartError) as error:
         raise typer.Exit(fail(error, as_json)) from None
@@ -95,7 +98,7 @@ def whole_id(call: str, as_json: bool) -> str:
     except InvalidRequest as error:
         message = f"{printable(call)} is not a call id" if error.error_code == NOT_A_CALL_ID else error.message
         raise typer.Exit(fail(InvalidRequest(message, code=error.error_code), as_json)) from None
-    return run(lambda reader: find_call(reader, call), as_json)
+    return run(lambda reader: find_call(reader, call), as_json, is_noted=False)
 
 
 def parsed_file(param: str, path: Path, parse: Callable[[str], T]) -> T:

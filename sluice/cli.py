@@ -382,15 +382,19 @@ def _add_groups(arguments: list[str]) -> None:
     others = [*(c.name or c.callback.__name__ for c in app.registered_commands if c.callback), *(g.name for g in app.registered_groups)]
     # for a word that is no command all are needed: one may be what was meant
     is_unknown = named not in others
-    if named == "eval" or (is_unknown and named not in ("audit", "keys")):
+    if named == "eval" or (is_unknown and named not in ("audit", "keys", "tail")):
         from sluice.eval.cli import app as evaluation
 
         app.add_typer(evaluation, name="eval")
-    if named == "keys" or (is_unknown and named not in ("audit", "eval")):
+    if named == "tail" or (is_unknown and named not in ("audit", "keys", "eval")):
+        from sluice.debug_cli import tail
+
+        app.command()(tail)
+    if named == "keys" or (is_unknown and named not in ("audit", "eval", "tail")):
         from sluice.keys_cli import app as keys
 
         app.add_typer(keys, name="keys")
-    if named == "audit" or (is_unknown and named not in ("keys", "eval")):
+    if named == "audit" or (is_unknown and named not in ("keys", "eval", "tail")):
         from sluice.audit_cli import app as audit
         from sluice.seal_cli import app as seals
 

@@ -5,7 +5,9 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from db.filters import Filters, first_id
 from db.read.debug_logs import lines_of_call, read_lines
@@ -17,7 +19,7 @@ from sluice.tables import Column, Item, Layout, note, printable, short_ids, show
 
 EVERY_S = 0.5
 BACK = timedelta(minutes=15)
-"""A call that began earlier is not followed."""
+"""Of all calls those that began earlier are not followed."""
 PAGE = 200
 PAGES = 10
 _VALUES = (
@@ -46,6 +48,15 @@ def debug_logs(chosen: Chosen = (), follows: Follow = False, as_json: AsJson = F
             note(f"{row['of']}: {row['place']} up to {row['upto']} only")
     if page.get("next_cursor"):
         note(f"there is more: --cursor {page['next_cursor']}")
+
+
+def tail(
+    call: Annotated[str, typer.Argument(help="The call id, or its first 8 characters or more.")],
+    as_json: AsJson = False,
+) -> None:
+    """Follow the debug logs of one call: `sluice audit debug-logs --follow --call CALL`."""
+    with contextlib.suppress(KeyboardInterrupt):
+        run(lambda reader: _follow(reader, [("call_id", call)], as_json), as_json)
 
 
 async def _page(reader: AuditReader, given: Given) -> dict[str, Any]:
@@ -82,7 +93,11 @@ async def _follow(reader: AuditReader, given: Given, as_json: bool) -> None:
             raise InvalidRequest("does not go with --follow, which goes on with what is new, the newest last: leave it out", param=name)
     filters = await reader.named(read_filters(given, "debug-logs"))
     seen, layout, is_away = set[tuple[str, str, int]](), Layout(needed=dict(_ROOM)), False
-    new = (await read_lines(reader.engine, filters))["items"]
+    found = new = await _newest(reader, filters)
+    if filters.call_id is None:
+        new = (await read_lines(reader.engine, filters))["items"]
+    # what is older than the first lines that are shown is not shown after them
+    seen |= set(map(_key, found)) - set(map(_key, new))
     if not new:
         note("waiting for lines (Ctrl-C ends it)")
     while True:
@@ -102,8 +117,10 @@ async def _follow(reader: AuditReader, given: Given, as_json: bool) -> None:
 
 
 async def _newest(reader: AuditReader, filters: Filters) -> list[Item]:
-    bound = first_id(datetime.now(UTC) - BACK)
-    filters = replace(filters, limit=PAGE, low=bound if filters.low is None else max(filters.low, bound))
+    filters = replace(filters, limit=PAGE)
+    if filters.call_id is None:
+        bound = first_id(datetime.now(UTC) - BACK)
+        filters = replace(filters, low=bound if filters.low is None else max(filters.low, bound))
     found: list[Item] = []
     for _ in range(PAGES):
         page = await read_lines(reader.engine, filters)

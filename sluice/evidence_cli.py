@@ -40,7 +40,7 @@ def make_evidence(
         kept = parsed_file("checkpoint", checkpoint, checkpoints.parse) if checkpoint else None
         return make(database_url(), call_id, block, size=kept.size if kept else None).dump()
 
-    typer.echo(run_here(work, as_json=False), nl=False)
+    typer.echo(run_here(work, as_json=False, is_noted=True), nl=False)
     note("the file holds the salt of the call: who has it can try out guesses at short contents of other rows, whose hashes are in it")
 
 

@@ -17,7 +17,7 @@ from protocol.errors import AuditUnavailable
 LOCK = 7_310_581_205
 ANSWER_S = 10.0
 _EPOCH_US = 946_684_800_000_000
-# 1.9x of the speed of COPY with rows made in Python, and a line that is there already is no error
+# not COPY, which a line that is there already would end
 _INSERT: LiteralString = """
 INSERT INTO debug_logs (call_id, process, n, at, type, event, seq, number, block, policy, hook, duration_us, bytes, detail)
 SELECT c, p, n, a, t, e, nullif(s, -1), nullif(u, -1), nullif(b, -1), nullif(o, ''), nullif(h, ''), nullif(d, -1), nullif(z, -1), x

@@ -11,11 +11,10 @@ from db.read.debug_logs import CallLines, details_of, lines_of_call, newest_of_t
 from db.read.items import JsonObject
 from db.read.queries import reading
 from db.read.story import read_overview
-from db.switches import LONGEST_MIN
 from pages import links, listing
 from pages.page import Answer, Asked, Page, Redirect, Route, Shown
 from pages.views.call import call_of, check_query, frame, number_of
-from protocol.debug import BITS
+from protocol.debug import BITS, KEPT_DAYS, LONGEST_MIN
 from protocol.errors import InvalidRequest, NotFound
 
 PAGE = 200
@@ -107,7 +106,8 @@ async def hooks(asked: Asked) -> Answer:
     places = [(one["process"], one["n"]) for one in shown if "n" in one]
     details = await details_of(engine, call_id, places, most=MOST_DETAIL) if places else {}
     head = frame(found, "hooks")
-    values = {**head, **_tab(call_id, told, kind, page, pages), "items": _rows(shown, details), "setting": _setting(asked)}
+    rows = _rows(shown, details)
+    values = {**head, **_tab(call_id, told, kind, page, pages), "items": rows, "setting": _setting(asked), "kept_days": KEPT_DAYS}
     return Page(template="hooks.html", title=f"hooks · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(shown)))
 
 

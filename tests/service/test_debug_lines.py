@@ -1,6 +1,7 @@
 """Debug lines on their way: from a process over Redis into the table, what is lost on it, and who may write there."""
 
 import asyncio
+import json
 import time
 from uuid import UUID
 
@@ -234,4 +235,23 @@ async def test_lines_are_followed_as_they_come(url: str, call: str, capsys: pyte
     with pytest.raises(InvalidRequest, match="does not go with --follow"):
         await debug_cli._follow(reader, [("until", "2030-01-01")], as_json)
     await writer.close()
+    await reader.close()
+
+
+async def test_a_call_that_has_many_lines_is_followed_from_its_first(url: str, call: str, capsys: pytest.CaptureFixture[str]) -> None:
+    reader, writer = AuditReader.open(url), DebugLogWriter(url)
+    await writer.open()
+    await writer.store([("policy p 1a2b", Line(call, n, time.time_ns() // 1000 + n, "endpoint", f"step-{n}.")) for n in range(1, 301)])
+    await writer.close()
+    following, said = asyncio.create_task(debug_cli._follow(reader, [("call_id", call[:13])], True)), ""
+
+    def told() -> str:
+        nonlocal said
+        said += capsys.readouterr().out
+        return said
+
+    await wait_until(lambda: "step-300." in told())
+    following.cancel()
+    await asyncio.wait([following])
+    assert [json.loads(line)["n"] for line in told().splitlines()] == [*range(1, 301)]
     await reader.close()

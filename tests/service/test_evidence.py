@@ -220,6 +220,7 @@ def test_the_commands_make_it_and_verify_it_without_a_database(log: Log, tmp_pat
     file.write_text(made.stdout)
     assert made.exit_code == 0
     assert "holds the salt" in made.stderr
+    assert rows(log.url, "SELECT count(*) FROM reads WHERE key LIKE 'user %'") == [(1,)], "who made it is on record"
     away = "postgresql://nobody@127.0.0.1:9/none"
     told = run(away, "verify", "--evidence", str(file), "--public-key", str(public), "--against", str(kept))
     assert (told.exit_code, "signed by the key and the same as the one kept elsewhere" in told.stdout) == (0, True)

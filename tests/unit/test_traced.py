@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -188,7 +189,7 @@ def test_a_line_that_cannot_be_made_is_nothing_that_the_call_notices(monkeypatch
     monkeypatch.setattr(TracedCall, "_tell_request", _harmless(fails))
     said = played(owned([Odd()], lines))
     assert said == played(owned([Odd()]))
-    assert {(line.type, line.detail) for line in found if line.event == "untold"} == {
+    assert {(line.type, line.detail) for line in found if line.event == "trace_failed"} == {
         ("policy", b"RuntimeError"),
         ("endpoint", b"ZeroDivisionError"),
     }
@@ -257,6 +258,9 @@ def test_a_call_has_lines_by_the_configuration_a_switch_or_an_admins_header() ->
     some = Switches(Debug(loggers=("policy", "endpoint"), keys=("dev",)))
     assert some.is_on and some.mask(key(), {}) == POLICY | ENDPOINT | PREVIEW and some.mask(key("app"), {}) == 0
     assert Switches(Debug(loggers=("policy",), sample=0)).mask(key(), {}) == 0
+    random.seed(20)
+    sampled = Switches(Debug(loggers=("policy",), sample=0.25))
+    assert 450 < sum(sampled.mask(key(), {}) > 0 for _ in range(2_000)) < 550
     header = {b"x-sluice-debug": b"policy, transport"}
     off = Switches(Debug(content="none"))
     assert off.mask(key("a", "client", "admin"), header) == POLICY | TRANSPORT

@@ -1,6 +1,6 @@
 """A call that has debug lines: the same as any other, and what it is given, decides and releases is written down.
 
-Calls without lines are of the class that this derives from, and pay nothing.
+Calls without lines are of the class that this derives from.
 """
 
 import time
@@ -36,7 +36,7 @@ class CallTracer:
         try:
             self._tell(policy, hook, given, said, took_ns)
         except Exception as error:  # noqa: BLE001 - no line is worth a call, and what policies return may be anything
-            self._lines.write("policy", "untold", type(error).__name__.encode(), policy=policy, hook=hook)
+            self._lines.write("policy", "trace_failed", type(error).__name__.encode(), policy=policy, hook=hook)
 
     def _tell(self, policy: str, hook: str, given: tuple[Any, ...], said: object, took_ns: int) -> None:
         block, event, words = -1, "called", ""
@@ -96,7 +96,7 @@ def _harmless(tell: Told) -> Told:
         try:
             tell(self, *given)
         except Exception as error:  # noqa: BLE001 - no line is worth a call
-            self.lines.write("endpoint", "untold", type(error).__name__.encode())
+            self.lines.write("endpoint", "trace_failed", type(error).__name__.encode())
 
     return cast("Told", told)
 
