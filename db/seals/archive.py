@@ -147,7 +147,7 @@ def restore(database_url: str, source: Path, day: date) -> int:
             connection.execute(like.format(own, sql.Identifier(form.table)))
             connection.execute(sql.SQL("DELETE FROM {} WHERE call_id >= %s AND call_id < %s").format(own), (low, high))
             for folder in folders:
-                _restore_table(connection, folder, form.table, own)
+                _restore_table(connection, folder, form.table, own, is_first=folder == folders[0])
             counted = connection.execute(
                 sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(own), (low, high)
             ).fetchone()
@@ -155,19 +155,21 @@ def restore(database_url: str, source: Path, day: date) -> int:
     return total
 
 
-def _restore_table(connection: psycopg.Connection, folder: Path, table: str, own: sql.Identifier) -> None:
+def _restore_table(connection: psycopg.Connection, folder: Path, table: str, own: sql.Identifier, *, is_first: bool) -> None:
     form = next((one for one in forms_of(read_manifest(folder)["form"]) if one.table == table), None)
     if form is None:
         return
-    piece, columns = sql.Identifier(f"piece_{table}"), sql.SQL(form.columns)
-    connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS) ON COMMIT DROP").format(piece, own))
+    piece, columns = own if is_first else sql.Identifier(f"piece_{table}"), sql.SQL(form.columns)
+    if not is_first:
+        connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(piece, own))
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(piece, columns)
     with connection.cursor() as cursor, cursor.copy(into) as copy, gzip.open(file_of(folder, table), "rb") as file:
         while data := file.read(PIECE):
             copy.write(data)
-    connection.execute(sql.SQL("DELETE FROM {} WHERE call_id IN (SELECT call_id FROM {})").format(own, piece))
-    connection.execute(sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(own, piece, columns))
-    connection.execute(sql.SQL("DROP TABLE {}").format(piece))
+    if not is_first:
+        connection.execute(sql.SQL("DELETE FROM {} WHERE call_id IN (SELECT call_id FROM {})").format(own, piece))
+        connection.execute(sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(own, piece, columns))
+        connection.execute(sql.SQL("DROP TABLE {}").format(piece))
 
 
 @contextmanager

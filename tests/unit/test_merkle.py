@@ -13,7 +13,7 @@ from db.canonical import FORMS
 from db.models import CALL_TABLES, Base
 from db.seals import checkpoints
 from db.seals.checkpoints import Checkpoint
-from db.seals.merkle import Tree, leaf_hash, path_of, root_by_path
+from db.seals.merkle import Tree, leaf_hash, nodes_beside, path_of, root_beside, root_by_path
 
 
 def rfc_root(leaves: list[bytes]) -> bytes:
@@ -57,6 +57,24 @@ def test_a_leaf_and_its_path_lead_to_the_root_and_nothing_else_does(size: int, d
             root_by_path(leaf, asked, size, path)
         with pytest.raises(ValueError, match="no such leaf"):
             path_of(asked, size, lambda level, i: b"")
+
+
+@given(st.integers(1, 200), st.data())
+def test_some_leaves_and_what_lies_beside_them_lead_to_the_root(size: int, data: st.DataObject) -> None:
+    leaves = [b"%d" % i for i in range(size)]
+    known = sorted(data.draw(st.sets(st.integers(0, size - 1))))
+    nodes = list(nodes_beside(known, size, lambda level, i: rfc_root(leaves[i << level : (i + 1) << level])))
+    hashes = b"".join(leaf_hash(leaves[i]) for i in known)
+    assert root_beside(known, hashes, size, iter(nodes)) == rfc_root(leaves)
+    if known:
+        assert root_beside(known, leaf_hash(b"x") + hashes[32:], size, iter(nodes)) != rfc_root(leaves)
+        with pytest.raises(ValueError, match="no such leaves"):
+            root_beside([*known, known[-1]], hashes + hashes[-32:], size, iter(nodes))
+    with pytest.raises(ValueError, match="more nodes"):
+        root_beside(known, hashes, size, iter([*nodes, bytes(32)]))
+    if nodes:
+        with pytest.raises(ValueError, match="a node is missing"):
+            root_beside(known, hashes, size, iter(nodes[:-1]))
 
 
 def test_a_known_vector_of_certificate_transparency() -> None:
