@@ -93,12 +93,13 @@ class Archived:
     """The position of the newest seal that was looked at."""
 
 
-def archive_before(database_url: str, before: date, to: Path, tables: Sequence[str] = TABLES) -> Iterator[Archived]:
-    """Write each day before this one of which these tables hold rows. Raises as `archive_day`."""
-    after = date(1970, 1, 1)
-    while (day := _next_day(database_url, tables, after, before)) is not None:
+def archive_before(
+    database_url: str, before: date, to: Path, tables: Sequence[str] = TABLES, first: date = date(1970, 1, 1)
+) -> Iterator[Archived]:
+    """Write each day from `first` to before `before` of which these tables hold rows. Raises as `archive_day`."""
+    while (day := _next_day(database_url, tables, first, before)) is not None:
         yield archive_day(database_url, day, to)
-        after = day + timedelta(days=1)
+        first = day + timedelta(days=1)
 
 
 def archive_day(database_url: str, day: date, to: Path) -> Archived:

@@ -23,14 +23,15 @@ _ERRORS = {"unavailable": AuditUnavailable, "refused": InvalidRequest}
 
 
 def run(
-    database_url: str, before: date, to: Path, tables: Sequence[str], started: Callable[[Popen[bytes]], object] = lambda child: None
+    database_url: str, days: tuple[date, date], to: Path, tables: Sequence[str], started: Callable[[Popen[bytes]], object]
 ) -> tuple[date, int] | None:
-    """Archive the days before this one of which these tables hold rows. `started` gets the process: killed, it raises AuditUnavailable.
+    """Archive the days from one to before another of which these tables hold rows. `started` gets the process; who kills it has this raise
+    AuditUnavailable.
 
     Returns the first of the days and the position of the newest seal that there was then; None where there are no rows. Raises
     InvalidRequest, AuditUnavailable.
     """
-    asked = {"url": database_url, "before": str(before), "to": str(to), "tables": list(tables)}
+    asked = {"url": database_url, "days": [str(day) for day in days], "to": str(to), "tables": list(tables)}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))}
     # a session of its own: Ctrl-C in a terminal is for whoever started it
     command = [sys.executable, "-m", __name__]
@@ -59,7 +60,8 @@ def main() -> None:
     asked = json.loads(sys.stdin.buffer.readline())
     Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        days = archive_before(asked["url"], date.fromisoformat(asked["before"]), Path(asked["to"]), asked["tables"])
+        first, before = map(date.fromisoformat, asked["days"])
+        days = archive_before(asked["url"], before, Path(asked["to"]), asked["tables"], first)
         told: dict[str, object] = {"days": [{"day": str(one.day), "seen": one.seen} for one in days]}
     except (InvalidRequest, OSError) as error:
         told = {"refused": getattr(error, "message", str(error))}

@@ -162,9 +162,12 @@ class Retention:
         def started(child: Popen[bytes]) -> None:
             self._child = child
 
-        tables = step.kind.tables if step.kind.way == "shed" else TABLES
+        first, tables = date(1970, 1, 1), TABLES
+        if step.kind.way == "shed":
+            # what came after the rows of its day went stays
+            first, tables = day_of(_begins(step.kind.name, find_shed(self._lent))), step.kind.tables
         try:
-            found = archive_child.run(self._url, step.until, Path(self._archive), tables, started)
+            found = archive_child.run(self._url, (first, step.until), Path(self._archive), tables, started)
         finally:
             self._child = None
         if found is None:

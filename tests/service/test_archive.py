@@ -175,6 +175,16 @@ def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path) -> None
     assert [UUID(line["call_id"]) for line in read_seals(tmp_path / names[1])] == late.calls
 
 
+def test_what_came_after_its_day_went_keeps_no_other_day(log: Log, tmp_path: Path) -> None:
+    with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
+        [step, *_] = retention.due(TODAY)
+        assert retention.take(step) == 4
+        rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1, now(), 'x', 'allow', 0)", log.calls[0])
+        fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
+        assert retention.take(replace(step, until=DAY + timedelta(days=3))) == 1
+    assert [one.name for one in check_archive(tmp_path)] == [str(DAY), str(DAY + timedelta(days=2))]
+
+
 def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_child = archive_child.run
 
@@ -213,7 +223,7 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
         child.kill()
 
     with pytest.raises(AuditUnavailable):
-        archive_child.run(log.url, TODAY, tmp_path, ALL, killed)
+        archive_child.run(log.url, (DAY, TODAY), tmp_path, ALL, killed)
     with (
         psycopg.connect(conninfo(log.url)) as other, ThreadPoolExecutor(1) as pool,
         Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention,
