@@ -16,6 +16,7 @@ from db.text import from_column
 from pages import arguments, links
 from pages.sides import Decided, Got, Said
 from pages.verdicts import loud
+from protocol.reasons import SENTENCES
 from protocol.records import to_text
 
 PAGE = links.BLOCKS
@@ -26,26 +27,7 @@ BUDGET, BUDGET_OF_FEW = 10_000, 64_000
 """Bytes of arguments and texts on a page of many rows, and of few."""
 LEAST = 160
 """Bytes of a text that are shown however many rows there are."""
-_REASONS = {
-    "audit_unavailable": "it could not be recorded in time",
-    "ambiguous_json": "its arguments can be read in more than one way",
-    "too_large": "its arguments are too large",
-    "schema": "its arguments do not fit the tool's schema",
-    "name": "no tool can have its name",
-    "not_offered": "a policy took this tool out of the request",
-    "tool_choice": "the request's tool_choice rules it out",
-    "one_call": "the request allows one call an answer",
-    "too_many": "there were too many calls",
-    "fault": "a policy failed",
-    "judge_unavailable": "no judge could be asked",
-    "judge_deadline": "the judge did not answer in time",
-    "judge_invalid": "the judge's answer could not be used",
-    "judge_fault": "the judge failed",
-    "undecided": "the call ended before it was decided",
-    "not_allowed": "no rule allows it",
-}
-"""What the reasons mean that Sluice gives itself."""
-_SAID = frozenset(("", "rule", "judge", "after_denied", "unfinished"))
+_SAID = frozenset(("", "rule", "judge", "text", "after_denied", "unfinished"))
 """Those that are in other words of the row already."""
 
 
@@ -277,7 +259,7 @@ def _no_word(found: Overview) -> str:
 
 def _because(row: Mapping[str, Any]) -> str:
     """Why, where the reason is one of Sluice's own."""
-    return "" if row["verdict"] == "allow" or row["reason"] in ("after_denied", "unfinished") else _REASONS.get(row["reason"], "")
+    return "" if row["verdict"] == "allow" or row["reason"] in _SAID else SENTENCES.get(row["reason"], "")
 
 
 def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict[str, Any] | None:

@@ -13,41 +13,49 @@ import msgspec
 from policy.base import Block, Executor, shown
 from policy.session.chain import Decided
 from protocol.config import NoticeForm
+from protocol.reasons import SENTENCES
 
 _ASK = "do not repeat it in another form, ask the user"
 _TELL = "tell the user"
 _LATER = "try again later"
 _MEND = "correct the arguments"
-_SETUP = "a fault of the setup, not of the call"
-_CAUSES = {
-    "judge": ("judged harmful", _ASK),
-    "judge_unavailable": (f"no judge could be asked ({_SETUP})", _LATER),
-    "judge_deadline": (f"the judge did not answer in time ({_SETUP})", _LATER),
-    "judge_invalid": (f"the judge's answer could not be used ({_SETUP})", _LATER),
-    "judge_fault": (f"the judge failed ({_SETUP})", _LATER),
-    "score": ("it is held to be too dangerous", _ASK),
-    "critical": ("it is held to be critical", _ASK),
-    "monitor_fault": (f"what measures it failed ({_SETUP})", _LATER),
-    "not_allowed": ("no rule{of} allows it", _ASK),
-    "schema": ("its arguments do not fit the tool's schema", _MEND),
-    "fault": (f"a policy failed ({_SETUP})", _TELL),
-    "conflict": (f"two policies want different arguments for it ({_SETUP})", _TELL),
-    "too_many_asks": (f"a policy asked judges too often about it ({_SETUP})", _TELL),
-    "audit_unavailable": (f"it could not be recorded in time ({_SETUP})", _LATER),
-    "too_large": ("its arguments are too large", "make it smaller"),
-    "tool_too_large": ("its tool's description is too large to be judged", _TELL),
-    "answer_too_large": ("the calls before it are too large to be judged with it", "make it in an answer of its own"),
-    "history_too_large": ("earlier calls are too large to be judged with it", _TELL),
-    "no_user": ("there are no words of the user to judge it by", _ASK),
-    "nonce": ("it holds a mark that only its judge may know", _ASK),
-    "ambiguous_json": ("its arguments can be read in more than one way", _MEND),
-    "name": ("no tool can have its name", "use a tool that is offered"),
-    "one_call": ("the request allows one call an answer", "make it in the next answer"),
-    "tool_choice": ("the request's tool_choice rules it out", "use a tool that is offered"),
-    "not_offered": ("a policy took this tool out of the request", "use a tool that is offered"),
-    "too_many": ("there were too many calls", "make fewer calls an answer"),
+_ADVICE = {
+    "judge": _ASK,
+    "judge_unavailable": _LATER,
+    "judge_deadline": _LATER,
+    "judge_invalid": _LATER,
+    "judge_fault": _LATER,
+    "score": _ASK,
+    "critical": _ASK,
+    "monitor_fault": _LATER,
+    "not_allowed": _ASK,
+    "schema": _MEND,
+    "fault": _TELL,
+    "conflict": _TELL,
+    "too_many_asks": _TELL,
+    "audit_unavailable": _LATER,
+    "too_large": "make it smaller",
+    "tool_too_large": _TELL,
+    "answer_too_large": "make it in an answer of its own",
+    "history_too_large": _TELL,
+    "no_user": _ASK,
+    "nonce": _ASK,
+    "ambiguous_json": _MEND,
+    "name": "use a tool that is offered",
+    "one_call": "make it in the next answer",
+    "tool_choice": "use a tool that is offered",
+    "not_offered": "use a tool that is offered",
+    "too_many": "make fewer calls an answer",
 }
-"""Cause and advice by the reason on record. `{of}` names the series, where that may be said."""
+_OF_SETUP = frozenset((
+    "judge_unavailable", "judge_deadline", "judge_invalid", "judge_fault", "monitor_fault", "fault", "conflict", "too_many_asks",
+    "audit_unavailable",
+))  # fmt: skip
+_CAUSES = {
+    reason: (f"{SENTENCES[reason]} (a fault of the setup, not of the call)" if reason in _OF_SETUP else SENTENCES[reason], advice)
+    for reason, advice in _ADVICE.items()
+}
+"""Cause and advice by the reason on record."""
 _OF_TEXT = {"fault": _CAUSES["fault"]}
 """The others are said of tool calls alone."""
 _OPTIONS = frozenset(("allow", "validate_schema"))
@@ -121,7 +129,9 @@ class Notices:
             cause, advice = f"rule {decided.rule!r} of {series}", _ASK
             details = ["" if decided.reason == "rule" else decided.reason, decided.detail]
         elif cause:
-            return cause.format(of=f" of {series}") + _in_brackets(decided.detail) if is_full else cause.format(of=""), advice
+            if is_full and decided.reason == "not_allowed":
+                cause = f"no rule of {series} allows it"
+            return cause + _in_brackets(decided.detail) if is_full else cause, advice
         else:
             cause, details = f"{series} forbids it", [f"{decided.policy}: {decided.reason}", decided.detail]
         return (cause + _in_brackets(*details) if is_full else "the policy forbids it"), advice

@@ -1,0 +1,30 @@
+"""Each reason that Sluice gives itself has words for people."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from protocol.reasons import SENTENCES
+
+_PLACES = {"Block": 0, "_block": 0, "_amend": 1, "Decided": 1, "block_record": 2}
+"""Which argument of a call is a reason."""
+_KEPT = ("BlockRecord", "ToolCallRecord")
+
+
+def reasons() -> Iterator[str]:
+    for path in sorted([*Path("policy").rglob("*.py"), *Path("workers").rglob("*.py")]):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call):
+                continue
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            found: list[ast.expr] = call.args[_PLACES[name] :][:1] if name in _PLACES else []
+            found += [
+                one.value for one in call.keywords if (name in _KEPT and one.arg == "reason") or (name == "Score" and one.arg == "error")
+            ]
+            yield from (str(one.value) for one in found if isinstance(one, ast.Constant) and one.value)
+
+
+def test_each_reason_has_a_sentence() -> None:
+    given = {*reasons(), *(f"judge_{error}" for error in ("deadline", "unavailable", "invalid", "fault"))}
+    assert len(given) > 25 and given <= SENTENCES.keys(), given - SENTENCES.keys()
+    assert all(sentence[0].islower() and not sentence.endswith(".") for sentence in SENTENCES.values())
