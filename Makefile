@@ -27,6 +27,7 @@ up:  ## start everything on embedded servers; PORT=18080 CONFIG=FILE DATA_DIR=DI
 # Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
 test:  ## unit, service and end-to-end tests, as many at once as there are cores; ARGS="-k name", ARGS="-n 0" for one after the other
 	@scripts/setup dev
+	@echo "skipped, for make browser-test: $(wildcard tests/browser/test_*.py)"
 	@$(PYTHON) -m pytest --ignore tests/chaos --ignore tests/browser -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 browser-test:  ## the pages in Chromium, which it installs where it can; ARGS="-k name", SLUICE_SCREENSHOTS=DIR for pictures

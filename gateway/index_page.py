@@ -19,6 +19,7 @@ SERVED = (
     *(("POST", path, dialect.about[endpoint]) for path, (dialect, endpoint) in client_paths().items()),
     ("GET", "/v1/models", "the models that may be asked for; /v1/models/NAME is one of them"),
     ("GET", "/audit/calls", "the record of calls, for keys with the role auditor; also /audit/tool-calls and /audit/judge-blocks"),
+    ("GET", "/debug", "the record as pages, after a login with a key that has the role auditor or admin"),
     ("GET", "/health", "does this process run?"),
     ("GET", "/ready", "does it take calls, and if not, why?"),
     ("GET", "/metrics", "figures for Prometheus, for keys with the role monitor or auditor"),
@@ -33,8 +34,8 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:3rem auto;padding:0 1rem}"
     "td{padding:.2rem 1rem .2rem 0;vertical-align:top}code{white-space:nowrap}"
 )
-_LINKED = ("/health", "/ready")
-"""What a browser can open without a key."""
+_LINKED = ("/debug", "/health", "/ready")
+"""What a browser can open without sending a key."""
 
 
 def page(headers: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]:

@@ -15,7 +15,7 @@ from uuid import UUID
 from db.read.items import dump_json
 from db.read.items import time as time_text
 from pages.guard import Site
-from pages.page import Download, Page
+from pages.page import Download, Page, joined
 from protocol.bounds import MAX_RELAYED_FORM_BYTES
 from protocol.errors import InvalidRequest, TooLarge, TooSlow
 
@@ -51,18 +51,7 @@ class Reply:
         if download.filename:
             name = "".join(sign for sign in download.filename if sign.isascii() and (sign.isalnum() or sign in "._-"))
             headers.append((b"content-disposition", f'attachment; filename="{name}"'.encode()))
-        return cls(media_type=download.media_type.encode(), headers=headers, pieces=_from(first, download.pieces))
-
-
-async def _from(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    try:
-        yield first
-        async for piece in rest:
-            yield piece
-    finally:
-        close = getattr(rest, "aclose", None)
-        if close is not None:
-            await close()
+        return cls(media_type=download.media_type.encode(), headers=headers, pieces=joined(first, download.pieces))
 
 
 async def send_reply(reply: Reply, site: Site, receive: Receive, send: Send, *, has_body: bool, stall_s: float) -> None:

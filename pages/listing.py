@@ -26,6 +26,8 @@ MAX_ROWS = 200
 """Rows of a page: more makes browsers slow."""
 PATHS: Mapping[ListName, str] = {"calls": links.CALLS, "tool-calls": links.TOOL_CALLS, "judge-blocks": links.JUDGE_BLOCKS}
 _PAGING = ("cursor", "limit", "order")
+WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"), ("7 d", "-7d"))
+"""Times that a list offers."""
 _AGO = re.compile(r"-(\d{1,5})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?")

@@ -17,6 +17,7 @@ from protocol.runtime import Runtime
 
 Zone = Literal["utc", "local"]
 PageRole = Literal["auditor", "admin"]
+PIECE_BYTES = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,24 @@ class Download:
     filename: str = ""
     """Of an attachment; empty: shown in the browser."""
     shown: Shown | None = None
+
+
+async def sliced(data: bytes) -> AsyncIterator[bytes]:
+    """Hand on bytes in pieces that a client takes one by one; at least one."""
+    for at in range(0, max(1, len(data)), PIECE_BYTES):
+        yield data[at : at + PIECE_BYTES]
+
+
+async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Hand on a piece that was taken already, and those behind it."""
+    try:
+        yield first
+        async for piece in rest:
+            yield piece
+    finally:
+        close = getattr(rest, "aclose", None)
+        if close is not None:
+            await close()
 
 
 @dataclass(frozen=True, slots=True)

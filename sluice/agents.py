@@ -187,7 +187,7 @@ ANY = Agent(
         "OPENAI_BASE_URL={url}/v1", "OPENAI_API_BASE={url}/v1", "OPENAI_API_KEY={key}", "ANTHROPIC_BASE_URL={url}",
         "ANTHROPIC_AUTH_TOKEN={key}",
     ),
-    variables_of_run=("ANTHROPIC_CUSTOM_HEADERS=x-sluice-session: {session}",), unset=("ANTHROPIC_API_KEY",),
+    unset=("ANTHROPIC_API_KEY",),
 )  # fmt: skip
 """For `sluice run` of a program that stands in no row."""
 

@@ -189,7 +189,7 @@ def report(found: dict[str, Any]) -> int:
         print(f"{name:45} p50 {one['p50_ms']:8.1f} ms  p95 {one['p95_ms']:8.1f} ms  CPU {one['cpu_ms']:7.1f} ms  {one['html']:>12,} bytes")
     print(f"memory: {memory['before'] / 2**20:.0f} MB before, {memory['most'] / 2**20:.0f} MB at most")
     bounded = found["story of 10,000 chunks and 200 tool calls"]
-    return int(bounded["p95_ms"] > P95_MS or bounded["html"] > HTML_BYTES)
+    return int(bounded["p95_ms"] > P95_MS or bounded["html"] > HTML_BYTES or memory["most"] > RSS_BYTES)
 
 
 if __name__ == "__main__":

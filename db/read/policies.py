@@ -49,7 +49,7 @@ class Reason(NamedTuple):
 
 async def reasons(connection: AsyncConnection, since: datetime, policy: str | None = None) -> tuple[list[Reason], bool]:
     """Return the most frequent reasons of refusals of calls that began since then, and whether there were more than are looked at."""
-    given: dict[str, Any] = {"low": str(first_id(since)), "most": MOST, "shown": MAX_REASONS, "policy": _stored(policy)}
+    given: dict[str, Any] = {"low": str(first_id(since)), "most": MOST, "shown": MAX_REASONS + 1, "policy": _stored(policy)}
     rows = (await connection.execute(text(_REASONS), given)).all()
     found = []
     for row in rows:

@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any, Self
@@ -22,7 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
-from db.filters import Filters, ListName, Position, encode_cursor, ids_with, parse_call_id
+from db.filters import Filters, ListName, Position, created_at, encode_cursor, ids_with, parse_call_id
 from db.holes import KIND as HOLE
 from db.letters import OF_CALL
 from db.models import Attempt, Block, Call, Chunk, DeadLetter, Decision, End, Event, Judgement, Release, RequestBody, Score, Seal, ToolCall
@@ -236,9 +235,13 @@ class AuditReader:
             row = (await connection.execute(found)).one_or_none()
         return None if row is None else (row.call_id, row.block)
 
-    async def find_session(self, session: str) -> str | None:
-        """Return the name of the key that used a session of this name last."""
-        return await self._newest_key(Call.session == to_column(to_short(session, INDEXED)))
+    async def find_session(self, session: str) -> list[str]:
+        """Return the names of two keys at most that used a session of this name: the one that used it last, and any other."""
+        own = Call.session == to_column(to_short(session, INDEXED))
+        if (key := await self._newest_key(own)) is None:
+            return []
+        other = await self._newest_key(own & (Call.key != to_column(key)))
+        return [key] if other is None else [key, other]
 
     async def has_key(self, name: str) -> bool:
         """Is there a call of a key of this name?"""
@@ -345,7 +348,7 @@ async def without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
     marked = exists().where(Event.call_id == call_id, Event.kind == HOLE)
     known = {
         "call_id": call_id,
-        "created_at": datetime.fromtimestamp((call_id.int >> 80) / 1000, UTC),
+        "created_at": created_at(call_id),
         "ended_at": end and end["at"],
         "incomplete": await connection.scalar(select(marked)),
     }

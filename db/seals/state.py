@@ -5,7 +5,7 @@ from typing import Any, LiteralString
 from uuid import UUID
 
 from db.canonical import FORMS
-from db.filters import first_id
+from db.filters import created_at, first_id
 from db.seals.tiles import WIDTH
 from db.seals.verify import snapshot
 
@@ -57,11 +57,7 @@ def state(database_url: str, *, within_s: float = 15.0) -> dict[str, Any]:
         "seals": seals, "sealed_at": sealed_at, "checkpoints": checkpoints, "checkpoint": text, "size": size, "unchecked": seals - size,
         "waiting": waiting[0], "is_more": waiting[0] >= MOST_WAITING, "oldest": waiting[1], "tiles": tiles, "all_tiles": size // WIDTH,
         "gone": [
-            {"position": position, "before": _time_of(call_id), "part": part, "at": at, "counts": counts, "note": note}
+            {"position": position, "before": created_at(call_id), "part": part, "at": at, "counts": counts, "note": note}
             for position, call_id, part, at, counts, note in gone
         ],
     }  # fmt: skip
-
-
-def _time_of(call_id: UUID) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=call_id.int >> 80)

@@ -28,7 +28,7 @@ from db.read.story import (
 from db.read.wire import read_slices
 from pages import arguments, head, links, story
 from pages.listing import neighbours
-from pages.page import Asked, Download, Page, Redirect, Route, Shown
+from pages.page import Asked, Download, Page, Redirect, Route, Shown, joined, sliced
 from pages.render import size
 from pages.sides import Listener, Said, align, beginning, in_order, read_client
 from pages.story import Cut, Sides
@@ -45,6 +45,15 @@ TABS = (("Story", ""), ("Request", "request"), ("Wire", "wire"), ("Diff", "diff"
 async def call_of(asked: Asked) -> UUID:
     """Return the call that the path names, by its id or the beginning of it. Raises InvalidRequest, NotFound."""
     return await asked.services.reader.find_call(asked.params["call_id"])
+
+
+async def overview_of(asked: Asked, call_id: UUID) -> Overview:
+    """Return what is on record of a call. Raises NotFound."""
+    async with reading(asked.services.reader.engine) as connection:
+        found = await read_overview(connection, call_id)
+    if found is None:
+        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    return found
 
 
 def check_query(asked: Asked, *known: str) -> None:
@@ -303,24 +312,14 @@ async def _raw(asked: Asked, of: str) -> Download:
     if first is None:
         raise NotFound(f"no {of} {number} of call {call_id} is on record")
 
-    async def pieces() -> AsyncIterator[bytes]:
-        yield first
-        async for piece in slices:
-            yield piece
-
-    return Download(pieces=pieces(), shown=Shown((call_id,), 1))
+    return Download(pieces=joined(first, slices), shown=Shown((call_id,), 1))
 
 
 def _bytes(data: bytes | None, what: str, call_id: UUID) -> Download:
     """Bytes as plain text. Raises NotFound where there are none."""
     if data is None:
         raise NotFound(f"no {what} of call {call_id} is on record")
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for at in range(0, max(1, len(data)), 2**18):
-            yield data[at : at + 2**18]
-
-    return Download(pieces=pieces(), shown=Shown((call_id,), 1))
+    return Download(pieces=sliced(data), shown=Shown((call_id,), 1))
 
 
 _CALL = f"{links.CALLS}/{{call_id}}"

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from db.read.queries import reading
-from db.read.story import Overview, read_chunks, read_overview, read_sent
+from db.read.story import Overview, read_chunks, read_sent
 from pages import arguments, links, story
 from pages.diff import MOST_S, diff
 from pages.page import Asked, Page, Route, Shown
 from pages.sides import in_order
 from pages.story import Sides
-from pages.views.call import bounded_left, call_of, check_query, frame, number_of, upstream_dialect, whole_sides
+from pages.views.call import bounded_left, call_of, check_query, frame, number_of, overview_of, upstream_dialect, whole_sides
 from pages.views.large import decoding
-from protocol.errors import InvalidRequest, NotFound
+from protocol.errors import InvalidRequest
 
 MOST_BYTES, MOST_CHUNKS = 12 * 2**20, 50_000
 """What is decoded for a comparison at most: past it the page says so, and links to the plain text."""
@@ -32,10 +32,7 @@ async def show_diff(asked: Asked) -> Page:
     check_query(asked, "view", "by", "all", "page")
     view, by, is_all = _one_of(asked, "view", VIEWS), _one_of(asked, "by", BY), _one_of(asked, "all", ("", "1")) == "1"
     page = max(1, number_of(asked.one("page", "1"), "page"))
-    async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-    if found is None:
-        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    found = await overview_of(asked, call_id)
     size = found.chunk_bytes + int(found.releases.size)
     values: dict[str, Any] = {
         **frame(found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "", "left_length": 0,

@@ -1,7 +1,6 @@
 """Evidence of one tool call or block: a page to print, and the file that verifies without a database; and a call's place in the tree."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -16,8 +15,8 @@ from db.seals.proof import Evidence
 from db.seals.state import seals_of
 from db.seals.verify import verify_part
 from pages import arguments, links
-from pages.page import Asked, Download, Page, Route, Shown
-from pages.views.call import call_of, check_query, frame, number_of
+from pages.page import Asked, Download, Page, Route, Shown, sliced
+from pages.views.call import call_of, check_query, frame, number_of, overview_of
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 from protocol.records import to_text
 
@@ -55,23 +54,15 @@ async def evidence_file(asked: Asked) -> Download:
     call_id, number, size = await _named(asked)
     made = await _make(asked, call_id, number, size)
     data = await asyncio.to_thread(made.dump)
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for at in range(0, len(data), 2**18):
-            yield data[at : at + 2**18]
-
     name = f"evidence-{call_id}-{number}.json"
-    return Download(pieces=pieces(), media_type="application/json", filename=name, shown=Shown((call_id,), 1))
+    return Download(pieces=sliced(data), media_type="application/json", filename=name, shown=Shown((call_id,), 1))
 
 
 async def show_proof(asked: Asked) -> Page:
     """A call's seals, their places in the tree, and what verification says now."""
     call_id = await call_of(asked)
     check_query(asked, "from")
-    async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-    if found is None:
-        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    found = await overview_of(asked, call_id)
     seals = await asyncio.to_thread(seals_of, asked.services.reader.url, call_id, within_s=_within_s(asked))
     values = {
         **frame(found, "proof"), "seals": [_item([one]) for one in seals], "verified": await verified(asked, call_id),

@@ -24,7 +24,6 @@ _FILTERS: dict[ListName, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "judge-blocks": (("q", "policy", "key", "session", "since", "until"), ("model", "name", "verdict", "call_id", "key_id")),
 }
 """Filters in sight, and those behind "More"."""
-_WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"), ("7 d", "-7d"))
 _VERDICTS = {
     "tool-calls": (("All", None), ("Blocked", "block"), ("Replaced", "replace"), ("Withheld", "withheld"), ("Allowed", "allow")),
     "judge-blocks": (("Refused", None), ("Replaced", "replace"), ("Allowed", "allow")),
@@ -139,7 +138,7 @@ def page_of(asked: Asked, template: str, title: str, found: Listing, items: list
         "chips": found.chips(),
         "fields": listing.fields(found.of, shown, found.given),
         "more_fields": listing.fields(found.of, more, found.given),
-        "windows": [(name, found.link(since=since, until=None)) for name, since in _WINDOWS],
+        "windows": [(name, found.link(since=since, until=None)) for name, since in listing.WINDOWS],
         "tabs": [(name, found.link(verdict=value), verdict == value, None, None) for name, value in _VERDICTS.get(found.of, ())],
         "list": found.path,
         "origin": found.origin(),

@@ -9,22 +9,18 @@ from uuid import UUID
 from db.filters import parse_filters
 from db.read.debug_logs import CallLines, details_of, lines_of_call, newest_of_types, read_lines
 from db.read.items import JsonObject
-from db.read.queries import reading
-from db.read.story import read_overview
 from pages import links, listing
 from pages.page import Answer, Asked, Page, Redirect, Route, Shown
-from pages.views.call import call_of, check_query, frame, number_of
+from pages.views.call import call_of, check_query, frame, number_of, overview_of
 from protocol.debug import BITS, KEPT_DAYS, LONGEST_MIN
-from protocol.errors import InvalidRequest, NotFound
+from protocol.errors import InvalidRequest
 
 PAGE = 200
 """Lines of a page of a call."""
 MOST_DETAIL = 1_200
 """Bytes of a line's detail that a page shows."""
-MAX_ROWS = 200
 _FIELDS = ("q", "key", "policy", "hook", "event", "since", "until", "session", "call_id")
 _PAGING = ("cursor", "limit")
-_WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"))
 _WORDS = {
     "transport": "Entries written and read in Redis, by gateway and policy worker",
     "endpoint": "What a policy worker did with a call",
@@ -39,8 +35,8 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
     if (absolute := listing.in_full(query)) != query:
         return Redirect(f"{asked.path}?{urlencode(absolute)}")
     filters = parse_filters([*query, *([("type", kind)] if kind else [])], of="debug-logs")
-    if filters.limit > MAX_ROWS:
-        raise InvalidRequest(f"a page has at most {MAX_ROWS} lines", param="limit")
+    if filters.limit > listing.MAX_ROWS:
+        raise InvalidRequest(f"a page has at most {listing.MAX_ROWS} lines", param="limit")
     reader = asked.services.reader
     page = await read_lines(reader.engine, await reader.named(filters))
     given = {name: value for name, value in query if name not in _PAGING}
@@ -52,9 +48,9 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
     values = {
         "kind": kind, "about": _WORDS.get(kind, ""), "items": items, "list": asked.path,
         "fields": listing.fields("debug-logs", names[:7], given), "more_fields": listing.fields("debug-logs", names[7:], given),
-        "windows": [(name, links.with_query(asked.path, {**given, "since": ago, "until": None})) for name, ago in _WINDOWS],
+        "windows": [(name, links.with_query(asked.path, {**given, "since": ago, "until": None})) for name, ago in listing.WINDOWS[:3]],
         "chips": [(name, value, links.with_query(asked.path, {**given, name: None})) for name, value in given.items()],
-        "pager": {"shown": len(items), "more": older is not None, "older": older, "newer": None, "newest": newest},
+        "pager": {"shown": len(items), "more": older is not None, "older": older, "newest": newest},
         "tabs": [(name.capitalize() or "All", links.logs(name), name == kind, None, None) for name in ("", *BITS)],
         "setting": _setting(asked), "switches": await asked.services.switches.active(), "may_switch": asked.who.is_admin,
         "loggers": list(BITS), "longest": LONGEST_MIN, "for_key": given.get("key", ""),
@@ -93,10 +89,7 @@ async def hooks(asked: Asked) -> Answer:
     if kind and kind not in BITS:
         raise InvalidRequest(f"must be one of {', '.join(BITS)}", param="type")
     engine = asked.services.reader.engine
-    async with reading(engine) as connection:
-        found = await read_overview(connection, call_id)
-    if found is None:
-        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    found = await overview_of(asked, call_id)
     # without what they say, which may be megabytes: of that only a page is read
     told = await lines_of_call(engine, call_id, most_detail=0)
     items = [one for one in told.items if not kind or one.get("type", kind) == kind]

@@ -53,7 +53,8 @@ async def show_policy(asked: Asked) -> Page:
     items = [*rows["items"], *(_empty(*pair) for pair in sorted(held) if pair not in rows["known"])]
     values = {
         "policy": name, "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in items], "newest": rows["newest"],
-        "is_known": look["workers"]["age_s"] is not None, "days": DAYS, "reasons": [one._asdict() for one in why],
+        "is_known": look["workers"]["age_s"] is not None, "days": DAYS, "reasons": [one._asdict() for one in why[: of_record.MAX_REASONS]],
+        "reasons_more": len(why) > of_record.MAX_REASONS,
         "reasons_cut": is_cut, "most": of_record.MOST, "blocks": blocks, "histograms": _histograms(rows["judged"]),
         "waiting": [one for one in _waiting(look, _held(look)) if one["policy"] == name],
     }  # fmt: skip

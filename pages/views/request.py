@@ -2,16 +2,15 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
 from db.read.queries import reading
-from db.read.story import Overview, read_overview, read_parent
+from db.read.story import Overview, read_parent
 from db.read.wire import read_slices
 from pages import links, request
-from pages.page import Asked, Download, Page, Route, Shown
-from pages.views.call import call_of, check_query, frame
+from pages.page import Asked, Download, Page, Route, Shown, sliced
+from pages.views.call import call_of, check_query, frame, overview_of
 from pages.views.large import decoding
 from protocol.dialects import DEFAULT, DIALECTS
 from protocol.errors import InvalidRequest, NotFound
@@ -27,10 +26,8 @@ async def show_request(asked: Asked) -> Page:
     """The newest turns, open; the others, the instructions and the tools folded."""
     call_id = await call_of(asked)
     check_query(asked)
+    found = await overview_of(asked, call_id)
     async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-        if found is None:
-            raise NotFound(f"no call {call_id} is on record", param="call_id")
         parent = await read_parent(connection, found)
     new = None if parent is None else parent[2] - parent[1]
     values: dict[str, Any] = {
@@ -59,18 +56,13 @@ async def show_file(asked: Asked) -> Download:
     wanted = asked.params["sha256"]
     if not _SHA256.fullmatch(wanted):
         raise InvalidRequest("must be a SHA-256 in hexadecimal digits", param="sha256")
-    found = await _overview(asked, call_id)
+    found = await overview_of(asked, call_id)
     async with decoding(found.rest.body_size or 0):
         body = await _body(asked, call_id)
         data = await asyncio.to_thread(_file, found, body, wanted) if body else None
     if data is None:
         raise NotFound(f"no file {wanted[:12]} is in the request of call {call_id}")
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for at in range(0, len(data), 2**18):
-            yield data[at : at + 2**18]
-
-    return Download(pieces=pieces(), media_type="application/octet-stream", filename=f"file-{wanted[:12]}", shown=Shown((call_id,), 1))
+    return Download(pieces=sliced(data), media_type="application/octet-stream", filename=f"file-{wanted[:12]}", shown=Shown((call_id,), 1))
 
 
 def _file(found: Overview, body: bytes, wanted: str) -> bytes | None:
@@ -82,14 +74,6 @@ def _file(found: Overview, body: bytes, wanted: str) -> bytes | None:
 
 def _decode(found: Overview, body: bytes) -> ChatRequest:
     return DIALECTS.get(found.call["dialect"] or "", DEFAULT).decode_request(body)
-
-
-async def _overview(asked: Asked, call_id: UUID) -> Overview:
-    async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-    if found is None:
-        raise NotFound(f"no call {call_id} is on record", param="call_id")
-    return found
 
 
 async def _body(asked: Asked, call_id: UUID) -> bytes:

@@ -45,8 +45,14 @@ async def _named(asked: Asked, text: str) -> str | None:
             return links.with_query(links.CALLS, {"since": time(first), "until": time(last and last + timedelta(milliseconds=1))})
     if (found := await reader.find_tool_call(text)) is not None:
         return links.place(found[0], found[1])
-    if (key := await reader.find_session(text)) is not None:
-        return links.session(key, text)
+    match await reader.find_session(text):
+        case [key]:
+            return links.session(key, text)
+        case [_, _]:
+            # each of the keys has a session of this name
+            return links.with_query(links.SESSIONS, {"session": text})
+        case _:
+            pass
     if text in {key.name for key in asked.services.settings.config.keys} or await reader.has_key(text):
         return links.key(text)
     return None

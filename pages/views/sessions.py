@@ -20,7 +20,6 @@ CALLS = 20
 """Calls of a page."""
 _FIELDS, _MORE_FIELDS = ("q", "key", "session", "since", "until"), ("model", "policy", "name", "verdict", "key_id")
 """Filters in sight, and those behind "More". They choose calls: a session with such a call is listed by the last of them."""
-_WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"), ("7 d", "-7d"))
 
 
 async def sessions(asked: Asked) -> Answer:
@@ -37,7 +36,7 @@ async def sessions(asked: Asked) -> Answer:
     values = {
         **page, "chips": found.chips(), "list": found.path, "canonical": links.SESSIONS, "counted": COUNTED,
         "fields": listing.fields("calls", _FIELDS, found.given), "more_fields": listing.fields("calls", _MORE_FIELDS, found.given),
-        "windows": [(name, found.link(since=since, until=None)) for name, since in _WINDOWS],
+        "windows": [(name, found.link(since=since, until=None)) for name, since in listing.WINDOWS],
         "pager": {
             "shown": len(page["items"]), "more": bool(older), "older": older,
             "newest": found.link() if found.filters.after else None,

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 from db.read.items import JsonObject
 from db.read.queries import reading
 from db.read.shed import read_shed
-from db.read.story import Overview, read_overview
+from db.read.story import Overview
 from db.read.wire import MOST_PIECE, read_all, read_all_written, read_slices
 from pages import links, whole_text
 from pages.head import shed_sentences
-from pages.page import Asked, Download, Route, Shown
+from pages.page import Asked, Download, Route, Shown, joined, sliced
 from pages.sides import Listener, in_order
-from pages.views.call import call_of, check_query, upstream_dialect
+from pages.views.call import call_of, check_query, overview_of, upstream_dialect
 from protocol.dialects import DEFAULT, DIALECTS
-from protocol.errors import InvalidRequest, NotFound
+from protocol.errors import InvalidRequest
 from protocol.records import to_bytes
 
 MOST_DECODED = 2**20
@@ -27,10 +27,7 @@ async def show_text(asked: Asked) -> Download:
     """The whole call, without a limit."""
     call_id = await call_of(asked)
     check_query(asked)
-    async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-    if found is None:
-        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    found = await overview_of(asked, call_id)
     return Download(pieces=_pieces(asked, found), shown=Shown((call_id,), len(found.numbers)))
 
 
@@ -52,8 +49,9 @@ async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
         for one in pieces:
             yield _encoded(whole_text.written(one))
             is_cut = one["kind"] == "release" and one["bytes"] > MOST_PIECE
-            rest = read_slices(reader, call_id, "release", one["number"], start=MOST_PIECE) if is_cut else None
-            async for piece in _spelled(_after(bytes_of(one), rest)):
+            first = bytes_of(one)
+            whole = joined(first, read_slices(reader, call_id, "release", one["number"], start=MOST_PIECE)) if is_cut else sliced(first)
+            async for piece in _spelled(whole):
                 yield piece
             yield b"\n"
     async with reading(reader.engine) as connection:
@@ -83,13 +81,6 @@ async def _request(asked: Asked, found: Overview) -> AsyncIterator[str | bytes]:
 
 def _decoded(dialect: str | None, body: bytes) -> list[str]:
     return list(whole_text.request(DIALECTS.get(dialect or "", DEFAULT).decode_request(body)))
-
-
-async def _after(first: bytes, rest: AsyncIterator[bytes] | None) -> AsyncIterator[bytes]:
-    yield first
-    if rest is not None:
-        async for piece in rest:
-            yield piece
 
 
 async def _spelled(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -1,12 +1,10 @@
 """The bytes of a call as they came and went, 200 chunks a page."""
 
-from db.read.queries import reading
-from db.read.story import read_overview
 from db.read.wire import PAGE, read_wire
 from pages import links, wire
 from pages.page import Asked, Page, Route, Shown
-from pages.views.call import call_of, check_query, frame, number_of
-from protocol.errors import InvalidRequest, NotFound
+from pages.views.call import call_of, check_query, frame, number_of, overview_of
+from protocol.errors import InvalidRequest
 
 VIEWS = ("lanes", "table")
 
@@ -19,10 +17,7 @@ async def show_wire(asked: Asked) -> Page:
     if view not in VIEWS:
         raise InvalidRequest("is lanes or table", param="view")
     after = max(0, seq - 1) // PAGE * PAGE
-    async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-    if found is None:
-        raise NotFound(f"no call {call_id} is on record", param="call_id")
+    found = await overview_of(asked, call_id)
     chunks, before, more = await read_wire(asked.services.reader, call_id, after, most=wire.MOST)
     first_at = min((span.first_at for span in found.spans.values()), default=None)
     values = {

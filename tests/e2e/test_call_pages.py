@@ -1,20 +1,19 @@
 """The page of a call through the product: what the demo's calls were asked, what was decided, and what the client got."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2 as httpx
 import pytest
 
 from protocol.errors import InvalidRequest, NotFound
 from tests.support.checks.whole_text import released_in
-from tests.support.servers.asked import Pages, Shown, pages_of
+from tests.support.servers.asked import Made, Pages, Shown
+from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
-Made = TypeVar("Made")
 TOOL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [
@@ -81,13 +80,7 @@ def ask_demo(product: Product, text: str, policy: str, *, stream: bool) -> httpx
 
 
 def ask(product: Product, work: Callable[[Pages], Awaitable[Made]]) -> Made:
-    """Ask the pages of the product's record."""
-
-    async def run() -> Made:
-        async with pages_of(product.database_url, configuration()) as pages:
-            return await work(pages)
-
-    return asyncio.run(run())
+    return ask_pages(product.database_url, configuration(), work)
 
 
 def page(product: Product, url: str) -> Shown:

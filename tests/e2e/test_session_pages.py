@@ -1,10 +1,9 @@
 """The pages of sessions through the product: each turn once, whatever the agent sends again, and what was refused where it was asked."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -13,11 +12,11 @@ from pages import conversation
 from protocol.errors import InvalidRequest, NotFound
 from tests.e2e.test_call_pages import RULES, TOOLS
 from tests.support.checks.record import rows
-from tests.support.servers.asked import Pages, Shown, pages_of
+from tests.support.servers.asked import Made, Pages, Shown
+from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
-Made = TypeVar("Made")
 SESSION = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
 AGENT = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "user-agent": "claude-cli/2.1.234 (external, cli)"}
 NAMED = {**AGENT, "x-claude-code-session-id": SESSION}
@@ -110,13 +109,7 @@ def ids(product: Product) -> dict[str, list[str]]:
 
 
 def ask(product: Product, work: Callable[[Pages], Awaitable[Made]]) -> Made:
-    """Ask the pages of the product's record."""
-
-    async def run() -> Made:
-        async with pages_of(product.database_url, configuration()) as pages:
-            return await work(pages)
-
-    return asyncio.run(run())
+    return ask_pages(product.database_url, configuration(), work)
 
 
 def page(product: Product, url: str) -> Shown:

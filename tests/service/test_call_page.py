@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from html.parser import HTMLParser
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -34,10 +34,10 @@ from protocol.records import (
 from tests.support.checks.record import NOW, call_id, call_record, chunks_record, control_records, tool_call_record, whole_call
 from tests.support.checks.sealed import insert
 from tests.support.checks.whole_text import released_in
-from tests.support.servers.asked import Pages, pages_of
+from tests.support.servers.asked import Made, Pages
+from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import base_config
 
-Made = TypeVar("Made")
 TABS = ("", "/wire", "/wire?view=table", "/diff?all=1", "/diff?view=side&all=1&by=wire", "/request", "/blocks/0", "/blocks/1")
 HOSTILE = (
     "<script>canary()</script>", "</script><script>canary()</script>", '"><img src=x onerror=canary()>', "' onmouseover='canary()",
@@ -50,13 +50,7 @@ HOSTILE = (
 
 
 def ask(url: str, work: Callable[[Pages], Awaitable[Made]]) -> Made:
-    """Ask the pages of a record."""
-
-    async def run() -> Made:
-        async with pages_of(url, base_config()) as pages:
-            return await work(pages)
-
-    return asyncio.run(run())
+    return ask_pages(url, base_config(), work)
 
 
 def html_of(url: str, path: str) -> str:

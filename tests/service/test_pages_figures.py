@@ -150,6 +150,7 @@ def test_a_policy_has_its_reasons_and_histogram(product: Product, reader: httpx.
     page = as_json(reader, "/debug/policies/default")
     [histogram] = page["histograms"]
     assert histogram["threshold"] == 0.6 and sum(n for _, n in histogram["bins"]) == histogram["total"] == 9
+    assert not page["reasons_more"]
     assert sum(item["n"] for item in page["reasons"]) == page["rows"][0]["periods"][1]["refused"] + 1, "and one text"
     blocked = "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default' AND verdict = 'block'"
     assert len(page["blocks"]) == one(product.database_url, blocked)[0]

@@ -235,6 +235,9 @@ async def test_the_search_box_knows_what_has_a_name(url: str, reader: AuditReade
 async def test_a_beginning_that_several_calls_have_lists_them(url: str, reader: AuditReader) -> None:
     for n in (1, 2):
         await insert(url, call_record(f"01990000-0001-7000-8000-00000000000{n}"))
+    await insert(url, call_record(call_id(), key="other", session="s-1"), call_record(call_id(), key="dev", session="s-1"))
+    both = await search.search(_asked(reader, "/debug/search?q=s-1"))
+    assert both == Redirect("/debug/sessions?session=s-1"), "two keys have a session of this name"
     answer = await search.search(_asked(reader, "/debug/search?q=01990000"))
     assert isinstance(answer, Redirect)
     page = await _page(reader, lists.calls, answer.to)

@@ -64,6 +64,7 @@ def test_a_program_is_known_by_its_name() -> None:
 def test_headers_that_somebody_set_stay() -> None:
     claude = of_command("claude")
     assert claude.environment(TO, {"ANTHROPIC_CUSTOM_HEADERS": "x-a: b"})["ANTHROPIC_CUSTOM_HEADERS"] == "x-a: b\nx-sluice-session: run-1"
+    assert "ANTHROPIC_CUSTOM_HEADERS" not in ANY.environment(TO, {}), "its session is its own, if it has one"
     assert "ANTHROPIC_CUSTOM_HEADERS" not in claude.environment(Pointed("u", "k"), {}), "what is written for good has no session"
     assert "ANTHROPIC_MODEL" not in claude.environment(Pointed("u", "k"), {}), "it knows models by itself"
 

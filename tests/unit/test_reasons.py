@@ -18,9 +18,9 @@ def reasons() -> Iterator[str]:
                 continue
             name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
             found: list[ast.expr] = call.args[_PLACES[name] :][:1] if name in _PLACES else []
-            found += [
-                one.value for one in call.keywords if (name in _KEPT and one.arg == "reason") or (name == "Score" and one.arg == "error")
-            ]
+            # what keeps a judge from being asked is the reason of the block
+            named = "reason" if name in _KEPT else "error" if name == "Score" and path.name == "model.py" else ""
+            found += [one.value for one in call.keywords if one.arg == named]
             yield from (str(one.value) for one in found if isinstance(one, ast.Constant) and one.value)
 
 

@@ -1,21 +1,23 @@
 """Views asked without HTTP: the page as a reader gets it, and what it was made of."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from db.labels import Labels
 from db.read.queries import AuditReader
 from db.switches import DebugSwitches
-from pages import links
 from pages.page import Answer, Asked, Download, Page, Services, Who
 from pages.render import render
+from pages.router import Router
 from pages.routes import ROUTES
 from protocol.config import Config
 from protocol.runtime import Runtime
 
+Made = TypeVar("Made")
 WHO = Who("dev", "0123456789abcdef", frozenset(("auditor",)), "login-1")
 
 
@@ -32,6 +34,9 @@ class Shown:
         return self.page.values
 
 
+_ROUTER = Router(ROUTES)
+
+
 class Pages:
     """Asks views by their paths, as somebody who is logged in."""
 
@@ -41,16 +46,9 @@ class Pages:
     async def answer(self, url: str, **given: Any) -> tuple[Answer, Asked]:
         """Return what a view answers."""
         path, query = urlsplit(url).path, urlsplit(url).query
-        parts = path.split("/")
-        for route in ROUTES:
-            own = route.path.split("/")
-            if len(own) == len(parts) and all(a.startswith("{") or a == b for a, b in zip(own, parts, strict=True)):
-                params = {a[1:-1]: links.read_part(b) for a, b in zip(own, parts, strict=True) if a.startswith("{")}
-                asked = Asked(
-                    path=path, params=params, query=parse_qsl(query, keep_blank_values=True), who=WHO, services=self._services, **given
-                )  # fmt: skip
-                return await route.view(asked), asked
-        raise AssertionError(f"no view answers {path}")
+        route, params = _ROUTER.find("GET", path)
+        asked = Asked(path=path, params=params, query=parse_qsl(query, keep_blank_values=True), who=WHO, services=self._services, **given)
+        return await route.view(asked), asked
 
     async def page(self, url: str) -> Shown:
         """Return a page."""
@@ -74,3 +72,13 @@ async def pages_of(database_url: str, config: dict[str, Any]) -> AsyncIterator[P
         yield Pages(Services(settings, reader, Labels(reader.engine), DebugSwitches(reader.engine)))
     finally:
         await reader.close()
+
+
+def ask(database_url: str, config: dict[str, Any], work: Callable[[Pages], Awaitable[Made]]) -> Made:
+    """Ask the pages of a record."""
+
+    async def run() -> Made:
+        async with pages_of(database_url, config) as pages:
+            return await work(pages)
+
+    return asyncio.run(run())
