@@ -50,8 +50,11 @@ class Listing:
 
     def link(self, **changed: str | None) -> str:
         """Return the address of this list, newest page, with filters changed, or taken away by None."""
-        kept = {name: self.paging[name] for name in ("order", "limit") if name in self.paging}
-        return links.with_query(self.path, {**self.given, **kept, **changed})
+        return links.with_query(self.path, {**self.given, **self.kept(), **changed})
+
+    def kept(self) -> dict[str, str]:
+        """Return what goes on to hold with other filters: the order, and the rows of a page."""
+        return {name: self.paging[name] for name in ("order", "limit") if name in self.paging}
 
     def here(self) -> str:
         """Return the address of this very page."""
@@ -128,7 +131,7 @@ async def neighbours(reader: AuditReader, origin: str, call_id: UUID) -> tuple[s
 
 def _pager(listing: Listing, items: Sequence[JsonObject], more: bool) -> JsonObject:
     own = _OPPOSITE[listing.filters.order] if listing.is_back else listing.filters.order
-    kept = {**listing.given, **{name: listing.paging[name] for name in ("order", "limit") if name in listing.paging}}
+    kept = {**listing.given, **listing.kept()}
 
     def at(item: JsonObject, order: Order) -> str:
         position = Position(listing.of, order, UUID(item["call_id"]), item["block"])

@@ -128,7 +128,7 @@ async def _beside(asked: Asked, found: Overview) -> dict[str, Any]:
 def frame(found: Overview, tab: str, now: datetime | None = None) -> dict[str, Any]:
     """Return what every tab of a call shows above its own."""
     made = head.head(found, now or datetime.now(UTC))
-    beside = {"Wire": f"{made['chunks']:,}", "Proof": "✓ sealed" if made["sealed"] else "not sealed"}
+    beside = {"Wire": f"{made['chunks']:,}", "Proof": _proof(made["sealed"])}
     beside["Text"] = size(made["chunk_bytes"] + made["released_bytes"] + (made["body_bytes"] or 0))
     refused = (made["tool_calls_blocked"] or 0) if isinstance(made["tool_calls_blocked"], int) else 0
     if refused:
@@ -140,6 +140,13 @@ def frame(found: Overview, tab: str, now: datetime | None = None) -> dict[str, A
     has_own = tab not in ("", "live")
     before, after = (one and (links.tab(one, tab) if has_own else links.call(one)) for one in (found.before, found.next))
     return {"call": made, "tabs": tabs, "beside": {"before": before, "next": after, "of": "session"}}
+
+
+def _proof(sealed: dict[str, Any] | None) -> str:
+    """What stands beside the tab Proof."""
+    if sealed is None:
+        return "not sealed"
+    return f"✓ sealed, checkpoint {sealed['checkpoint']:,}" if sealed["checkpoint"] else "✓ sealed"
 
 
 def _title(values: dict[str, Any]) -> str:

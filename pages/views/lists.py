@@ -140,6 +140,7 @@ def page_of(asked: Asked, template: str, title: str, found: Listing, items: list
         "more_fields": listing.fields(found.of, more, found.given),
         "windows": [(name, found.link(since=since, until=None)) for name, since in listing.WINDOWS],
         "tabs": [(name, found.link(verdict=value), verdict == value, None, None) for name, value in _VERDICTS.get(found.of, ())],
+        "keep": found.kept(),
         "list": found.path,
         "origin": found.origin(),
         "back": found.here(),

@@ -46,7 +46,7 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
     newest = links.with_query(asked.path, {**given, "limit": limit}) if asked.one("cursor") else None
     names = _FIELDS if kind else (*_FIELDS, "type")
     values = {
-        "kind": kind, "about": _WORDS.get(kind, ""), "items": items, "list": asked.path,
+        "kind": kind, "about": _WORDS.get(kind, ""), "items": items, "list": asked.path, "keep": {"limit": limit} if limit else {},
         "fields": listing.fields("debug-logs", names[:7], given), "more_fields": listing.fields("debug-logs", names[7:], given),
         "windows": [(name, links.with_query(asked.path, {**given, "since": ago, "until": None})) for name, ago in listing.WINDOWS[:3]],
         "chips": [(name, value, links.with_query(asked.path, {**given, name: None})) for name, value in given.items()],

@@ -101,28 +101,28 @@ def texts(values: Mapping[str, Any]) -> dict[str, Text]:
         found[name] = group, "–" if values[group]["age_s"] is None else makes()
 
     say("open_calls", "streams", lambda: f"{streams['open_calls']:,}")
-    say("records", "streams", lambda: _waiting(streams["waiting"], streams["oldest_ms"], "record"))
-    say("questions", "streams", lambda: _waiting(streams["questions"], streams["question_ms"], "question"))
+    say("records", "streams", lambda: _waiting(streams["waiting"], streams["oldest_ms"]))
+    say("questions", "streams", lambda: _waiting(streams["questions"], streams["question_ms"]))
     say("per_minute", "record", lambda: f"{record['calls_per_minute']:,}")
     say("spark", "record", lambda: sparkline(record["per_minute"]))
     say("refused", "record", lambda: f"{record['refused']:,}{' or more' if record['is_more'] else ''}")
     say("postgres", "record", lambda: f"answers in {duration(record['answer_ms'])}")
     say("sealed", "record", lambda: _sealed(record))
     say("redis", "redis", lambda: f"{size(redis['used'])} of {size(redis['most']) if redis['most'] else 'what there is'}")
-    say("workers", "workers", lambda: "   ".join(f"{role} {n}" for role, n in values["workers"]["roles"].items()))
+    say("workers", "workers", lambda: ", ".join(f"{n} {role}" for role, n in values["workers"]["roles"].items()))
     say("doctor", "doctor", lambda: _findings(doctor["found"]))
     return found
 
 
-def _waiting(n: int, oldest_ms: int, what: str) -> str:
-    return f"{n:,} waiting, oldest {duration(oldest_ms)}" if n else f"no {what} waits"
+def _waiting(n: int, oldest_ms: int) -> str:
+    return f"{n:,}, oldest {duration(oldest_ms)}" if n else "0"
 
 
 def _sealed(record: Mapping[str, Any]) -> str:
     if record["sealed_at"] is None:
-        return "nothing sealed yet"
-    said = f"last seal {_ago(record['sealed_at'])}"
-    return f"{said}, checkpoint {record['checkpoint']:,} {_ago(record['checkpoint_at'])}" if record["checkpoint"] is not None else said
+        return "none yet"
+    said = _ago(record["sealed_at"])
+    return f"{said}, checkpoint {_ago(record['checkpoint_at'])}" if record["checkpoint"] is not None else said
 
 
 def _ago(at: str) -> str:
@@ -135,7 +135,7 @@ def _ago(at: str) -> str:
 
 def _findings(found: list[dict[str, str]]) -> str:
     if not found:
-        return "nothing wrong"
+        return "none"
     failed = sum(one["state"] == "failed" for one in found)
     warned = len(found) - failed
     said = [f"{failed} failed"] * bool(failed) + [f"{warned} warning{'s' if warned > 1 else ''}"] * bool(warned)

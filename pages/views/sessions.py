@@ -34,7 +34,7 @@ async def sessions(asked: Asked) -> Answer:
     kept = {**found.given, **{name: value for name, value in found.paging.items() if name != "cursor"}}
     older = page["next_cursor"] and links.with_query(found.path, {**kept, "cursor": page["next_cursor"]})
     values = {
-        **page, "chips": found.chips(), "list": found.path, "canonical": links.SESSIONS, "counted": COUNTED,
+        **page, "chips": found.chips(), "list": found.path, "canonical": links.SESSIONS, "counted": COUNTED, "keep": found.kept(),
         "fields": listing.fields("calls", _FIELDS, found.given), "more_fields": listing.fields("calls", _MORE_FIELDS, found.given),
         "windows": [(name, found.link(since=since, until=None)) for name, since in listing.WINDOWS],
         "pager": {

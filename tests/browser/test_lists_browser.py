@@ -34,7 +34,7 @@ def test_a_form_leaves_out_what_is_empty_and_a_chip_takes_away(tab: Tab, made: C
 def test_pages_go_older_and_newer_by_key_and_by_link(tab: Tab, made: Calls) -> None:
     tab.open("/debug/tool-calls?limit=25")
     first = tab.page.locator("tr[data-row]").first.get_attribute("id")
-    assert "of more" in tab.page.inner_text(".pager")
+    assert "more follow" in tab.page.inner_text(".pager")
     tab.page.click("text=Older ›")
     second = tab.page.locator("tr[data-row]").first.get_attribute("id")
     assert second != first

@@ -87,7 +87,7 @@ def test_the_overview_shows_what_was_refused_last_and_a_row_says_so(product: Pro
     assert (one(product.database_url, "SELECT count(*) FROM reads")[0], shown) == (before + 1, len(newest))
     html = reader.get("/debug").text
     assert "why &lt;script&gt;" in html and "why <script>" not in html
-    wait_for(lambda: "policy 1" in str(as_json(reader, "/debug")["figures"]["workers"]), timeout_s=15, what="the worker is seen")
+    wait_for(lambda: "1 policy" in str(as_json(reader, "/debug")["figures"]["workers"]), timeout_s=15, what="the worker is seen")
 
 
 def test_what_was_refused_at_the_door_is_on_the_overview_and_on_the_key(product: Product, reader: httpx.Client) -> None:

@@ -349,7 +349,7 @@ def test_bad_input_gets_a_sentence(product: Product, reader: httpx.Client, statu
     answer = reader.get(f"/debug{'' if path.startswith('?') else '/'}{path}")
     assert answer.status_code == status, answer.text
     if status >= 400:
-        assert "<p>" in answer.text and "Traceback" not in answer.text and re.search(r"In the log: <code>[0-9a-f]{8}<", answer.text)
+        assert "<p>" in answer.text and "Traceback" not in answer.text and re.search(r"Error id <code>[0-9a-f]{8}<", answer.text)
         again = reader.get(f"/debug{'' if path.startswith('?') else '/'}{path}", headers={"accept": "application/json"})
         assert again.json()["error"]["id"], path
     assert dict(answer.headers).items() >= SAFE.items()

@@ -42,7 +42,7 @@ async def test_a_calls_tab_has_its_lines_what_is_missing_and_where_chunks_part(u
         shown = await pages.page(f"/debug/calls/{call}/hooks")
         values = shown.values
         assert [one.get("lost", one.get("event")) for one in values["items"]] == ["append", 1, "read", 17, "called", "chunks"]
-        assert "17 lines lost" in shown.html and "parts at 5" in shown.html and values["lost"] == 18
+        assert "17 lines lost" in shown.html and "stops at 5" in shown.html and values["lost"] == 18
         places = {row["place"]: (row["upto"], row["parts_at"]) for row in values["totals"]}
         assert places["gateway wrote"] == (9, None) and places["worker read"] == (5, 5) and places["client was sent"] == (None, None)
         assert "<script>alert" not in shown.html and "\u202e" not in shown.html and "on_text" in shown.html
