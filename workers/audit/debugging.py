@@ -116,9 +116,14 @@ class DebugDrain:
         return list(found[0][1]) if found else []
 
     async def _store(self, shard: int, batches: Sequence[Batch]) -> None:
-        await self._writer.store([(batch.process, line) for batch in batches for line in batch.lines if _is_sound(line)])
-        # only now: what could not be stored is missing before the next entry
+        # before: a writer that is stopped now has stored them, as far as anybody knows
         self._count_lost(shard, batches)
+        lines = [(batch.process, line) for batch in batches for line in batch.lines if _is_sound(line)]
+        try:
+            await self._writer.store(lines)
+        except AuditUnavailable:
+            self._redis.send_quiet("INCRBY", layout.debug_lost_key(), len(lines))
+            raise
         for batch in batches:
             if batch.door:
                 await self._writer.count_door(batch.process, batch.at, batch.door)
