@@ -402,7 +402,7 @@ def test_no_key_no_cookie_and_no_content_is_in_a_log_and_marks_of_errors_are(pro
     assert all(word in shown for word in content)
     assert [word for word in (KEY, ADMIN, digest(KEY), digest(ADMIN), *cookies, *content) if word in said] == []
     for answer in failed:
-        assert answer.status_code in (400, 404, 503) and (mark := re.search(r"In the log: <code>([0-9a-f]{8})<", answer.text)) is not None
+        assert answer.status_code in (400, 404, 503) and (mark := re.search(r"Error id <code>([0-9a-f]{8})<", answer.text)) is not None
         assert mark[1] in said, "whoever looks for it finds it"
 
 
