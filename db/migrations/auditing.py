@@ -6,7 +6,7 @@ whoever inserted it and how often, and two writers never count a budget at the s
 
 from typing import Final
 
-from db.migrations.sealed import SEAL_LOCK
+from db.locks import SEAL_LOCK
 
 QUEUE: Final = "sluice_queue_audits(uuid[])"
 REVIEW: Final = "sluice_review(uuid, integer, text, text, text, text, boolean)"

@@ -8,7 +8,8 @@ Must not know: SQLAlchemy, Alembic.
 import psycopg
 
 from db.link import conninfo
-from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, MIGRATION_LOCK, SCRIPTS, digest
+from db.locks import MIGRATION_LOCK
+from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, SCRIPTS, digest
 
 FILE = SCRIPTS / "baseline.sql"
 MARK = "-- Migrations: "

@@ -6,8 +6,8 @@ functions of the owner's. Must not know: connections.
 
 from typing import Final
 
-PARTITIONS_LOCK = 7_310_581_202
-"""As in the migration that makes partitions by table."""
+from db.locks import PARTITIONS_LOCK
+
 COUNT: Final = "sluice_count_door(text, timestamptz, text[], text[], bigint[])"
 TRIM: Final = "sluice_trim_debug_logs(integer, bigint)"
 DOOR_DAYS = 90

@@ -20,10 +20,11 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from db.engine import engine_url
+from db.locks import MIGRATION_LOCK
 from db.migrations.auditing import QUEUE, REVIEW
 from db.migrations.debugging import COUNT, TRIM
 from db.migrations.paging import READS_ENSURE, SESSIONS_SWEEP
-from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, MIGRATION_LOCK, SCRIPTS
+from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, SCRIPTS
 from db.migrations.retaining import DROP, FORGET, SHED
 from db.migrations.usage import ROLL_UP
 from db.models import BESIDE_RECORD, OF_PAGES, Base

@@ -5,11 +5,12 @@ No row of the record names them, and nothing of them is sealed. Must not know: c
 
 from typing import Final
 
+from db.locks import READS_LOCK
+
 READS_ENSURE: Final = "sluice_ensure_reads(date, integer)"
 SESSIONS_SWEEP: Final = "sluice_sweep_page_sessions()"
 MAX_NOTE_CHARS = 10_000
 """Of a note as its column holds it, where each character may be five (`db.text`)."""
-READS_LOCK = 7_310_581_206
 TABLES = (
     """CREATE TABLE page_sessions (
         token_sha256 bytea NOT NULL PRIMARY KEY, key_sha256 bytea NOT NULL, created_at timestamptz NOT NULL DEFAULT now(),

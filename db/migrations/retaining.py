@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from db.canonical import FORMS, REDACTED, VERSION, Form
+from db.locks import PARTITIONS_LOCK, SEAL_LOCK
 
 KEEP: Final = "sluice_keep_digests(text, uuid, uuid)"
 SHED: Final = "sluice_shed(text, date, text)"
@@ -23,8 +24,6 @@ NO_SEAL, NO_CHECKPOINT, CAME_MEANWHILE, ROWS_DIFFER = -1, -2, -3, -4
 """Results of `sluice_shed` that say why nothing was done."""
 GONE, PART_SHED = -1, -2
 """`seals.part` of a leaf that says that the rows of all tables were dropped, or those of one."""
-SEAL_LOCK, PARTITIONS_LOCK = 7_310_581_203, 7_310_581_202
-"""As in `db.migrations.sealed`, which audit writers do not load: it brings the migration library."""
 SHORT_MS: Final = 200
 """As in `db.migrations.indexing`, which brings it too: how long inserts may wait behind what drops a partition."""
 TABLE = """CREATE TABLE IF NOT EXISTS kept_digests (

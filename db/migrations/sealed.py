@@ -6,9 +6,9 @@ from alembic.operations import Operations
 
 from db.canonical import FORMS, REDACTED, Form
 from db.columns import TABLES, CallTable, Stored
+from db.locks import SEAL_LOCK as SEAL_LOCK
 from db.migrations.indexing import change_briefly
 
-SEAL_LOCK = 7_310_581_203
 """Advisory lock of whoever adds a seal, redacts or drops."""
 _WITH_MADE_FOR = 4
 """The version with which seals began to say for which version the tables were."""

@@ -6,9 +6,10 @@ import runpy
 from alembic.operations import Operations
 
 from db.columns import TABLES
+from db.locks import SEAL_LOCK
 from db.migrations.first import first
 from db.migrations.place import SCRIPTS
-from db.migrations.sealed import SEAL_LOCK, definition, names_of
+from db.migrations.sealed import definition, names_of
 
 
 def add_tables(op: Operations, version: int) -> None:

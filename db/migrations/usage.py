@@ -7,11 +7,10 @@ hold names and numbers alone: a redaction leaves them as they are, and so does t
 
 from typing import Final
 
+from db.locks import USAGE_LOCK
 from protocol.records import PASSED
 
 ROLL_UP: Final = "sluice_roll_up(timestamp with time zone)"
-USAGE_LOCK: Final = 7_310_581_207
-"""Advisory lock of whoever makes the rows of an hour."""
 KEPT_DAYS: Final = 400
 MS_RATIO: Final = 1.25
 """Each class of a judge's latency ends at so many times the one before: a p95 read from them is off by a tenth at most."""

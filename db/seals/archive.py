@@ -3,7 +3,7 @@
 `TABLE.copy.gz` holds the rows as COPY BINARY sends them, which is what seals hash; `seals.jsonl.gz` a line a call with its seals, salt
 and what redactions and retention kept; `nodes.gz` and `checkpoints.jsonl.gz` what leads from the seals to checkpoints
 (`db.seals.folder`); `manifest.json` numbers of rows and the SHA-256 of each file. A folder is made under a temporary name and
-is on disk before it gets its own: one that has its name is whole. Whoever writes holds `db.seals.retention.RETENTION_LOCK`.
+is on disk before it gets its own: one that has its name is whole. Whoever writes holds `RETENTION_LOCK`.
 """
 
 import gzip

@@ -20,6 +20,7 @@ from psycopg import sql
 from db.canonical import FORMS
 from db.filters import first_id
 from db.link import cut
+from db.locks import RETENTION_LOCK
 from db.migrations.retaining import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER, SHED, SHEDDABLE
 from db.seals import archive_child
 from db.seals.archive import TABLES
@@ -28,8 +29,6 @@ from db.seals.shed import Shed, find_shed
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 
-RETENTION_LOCK = 7_310_581_211
-"""Advisory lock of whoever takes old rows away."""
 WHY = "retention"
 EVERYTHING = "everything"
 Way = Literal["shed", "forget", "drop"]

@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from db.canonical import BESIDE, EVENTS, FORMS, HASH, IS_BESIDE, VERSION, Form, call_hash, marks, seal_leaf, uncovered_sql
 from db.holes import KIND, SUMS, Found, find_holes, mark, values_of
 from db.link import conninfo, cut
+from db.locks import SEAL_LOCK
 from db.seals import checkpoints, tiles
 from db.seals.checkpoints import Checkpoint
 from db.seals.merkle import Tree
 from protocol.errors import AuditTooSlow, AuditUnavailable
 
-SEAL_LOCK = 7_310_581_203
 BATCH = 200
 """Calls sealed in one transaction."""
 STATEMENT_TIMEOUT_MS = 60_000

@@ -9,12 +9,12 @@ from uuid import UUID
 import psycopg
 
 from db.link import TimedConnection, conninfo
+from db.locks import DEBUG_LINES_LOCK
 from db.text import to_column
 from db.write.packing import Packed, PackedDumper, array, column
 from protocol.debug import KEPT_BYTES, KEPT_DAYS, DoorCount, Line
 from protocol.errors import AuditUnavailable
 
-LOCK = 7_310_581_205
 ANSWER_S = 10.0
 _EPOCH_US = 946_684_800_000_000
 # not COPY, which a line that is there already would end
@@ -57,7 +57,7 @@ class DebugLogWriter:
         connection.answer_s = ANSWER_S
         connection.adapters.register_dumper(Packed, PackedDumper)
         self._connection = connection
-        if not (await self._run(_LOCK, LOCK)):
+        if not (await self._run(_LOCK, DEBUG_LINES_LOCK)):
             await self.close()
             return False
         # lines are lost with a server that crashes, which costs them nothing

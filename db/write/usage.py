@@ -12,10 +12,9 @@ import psycopg
 
 from db.filters import created_at, first_id
 from db.link import TimedConnection, conninfo, statement_timeout_ms
+from db.locks import USAGE_TURN_LOCK
 from protocol.errors import AuditUnavailable
 
-TURN_LOCK: Final = 7_310_581_208
-"""Advisory lock of the writer whose turn it is."""
 ANSWER_S: Final = 60.0
 """What an hour may take. 13,000 calls take 40 ms, a million some seconds."""
 HOUR: Final = timedelta(hours=1)
@@ -62,7 +61,7 @@ class Roller:
 
     async def takes_turn(self) -> bool:
         """Is it this connection's turn? Then it stays so until it is closed."""
-        return bool((await self._ask(_TURN, (TURN_LOCK,)))[0])
+        return bool((await self._ask(_TURN, (USAGE_TURN_LOCK,)))[0])
 
     async def roll_up(self, hour: datetime) -> int:
         """Make the figures of an hour anew; returns how many rows they are."""
