@@ -35,8 +35,15 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def drained(redis: Connection, url: str, done: str, expected: int, *, shards: int = 1) -> None:
     """Drain until a count has this value."""
+
+    async def is_empty() -> bool:
+        return not [shard for shard in range(shards) if await redis.call("XLEN", layout.debug_key(shard))]
+
     task = asyncio.create_task(DebugDrain(redis, url, name="w", shards=shards).run())
     await wait_until(lambda: rows(url, done) == [(expected,)])
+    # and is trimmed: what is left in the stream is stored already
+    is_trimmed: bool = await wait_until(is_empty)
+    assert is_trimmed
     task.cancel()
     await asyncio.wait([task])
 
