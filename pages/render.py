@@ -15,6 +15,7 @@ from pages.assets import address
 from pages.escape import beginning, coloured, exact, moment, seen, spelled, text_of
 from pages.page import Asked, Page
 from pages.pretty import pretty
+from protocol.reasons import SENTENCES
 
 CELL = 160
 """Characters that a cell of a list shows."""
@@ -42,7 +43,17 @@ def _environment() -> Environment:
         auto_reload=False, finalize=_finalize,
     )  # fmt: skip
     env.filters.update(
-        seen=seen, spelled=spelled, exact=exact, cut=cut, json=_json, duration=duration, iso=_iso, n=thousands, size=size, time=_shown_time
+        seen=seen,
+        spelled=spelled,
+        exact=exact,
+        cut=cut,
+        json=_json,
+        duration=duration,
+        iso=_iso,
+        n=thousands,
+        size=size,
+        time=_shown_time,
+        why=why,
     )
     env.globals.update(link=links, verdicts=verdicts, asset=address, cell=CELL)
     return env
@@ -108,6 +119,11 @@ def cut(value: object, length: int = CELL, whole: int | None = None) -> object:
     if whole is None:
         whole = len(value) if isinstance(value, bytes) else len(text.encode(errors="surrogatepass"))
     return beginning(text, length, size(whole))
+
+
+def why(reason: str) -> str:
+    """Return a reason with its words, where it is one of Sluice's own."""
+    return f"{reason}: {SENTENCES[reason]}" if reason in SENTENCES else reason
 
 
 def _json(value: object) -> object:

@@ -12,7 +12,6 @@ SENTENCES: Final[Mapping[str, str]] = {
     "score": "it is held to be too dangerous",
     "critical": "it is held to be critical",
     "monitor_fault": "what measures it failed",
-    "rule": "a rule forbids it",
     "text": "a rule forbids such text",
     "not_allowed": "no rule allows it",
     "unsure": "nobody can tell what it does",

@@ -13,7 +13,7 @@ from pages import plain
 from pages.assets import address, assets
 from pages.page import Asked, Page, Services, Who
 from pages.pretty import pretty
-from pages.render import _environment, cut, duration, render_outside, size, thousands
+from pages.render import _environment, cut, duration, render_outside, size, thousands, why
 
 CSS_BYTES, JS_BYTES = 14_000, 12_000
 
@@ -122,3 +122,8 @@ def test_the_script_parses_no_html() -> None:
     scripts = [one.read_text() for one in resources.files("pages").joinpath("static").iterdir() if one.name.endswith(".js")]
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "DOMParser", "new Function"):
         assert not any(word in script for script in scripts)
+
+
+def test_a_reason_of_sluices_own_has_its_words() -> None:
+    assert why("judge_deadline") == "judge_deadline: the judge did not answer in time"
+    assert why("destructive") == "destructive" and why("") == ""
