@@ -1,13 +1,15 @@
 """What a request for a page must be: whose host, from where, one of each header; and where a login may lead."""
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from pages.app import MOST_ASKED_BY_ONE, MOST_OF_ONE, App
+from pages.app import MOST_ASKED_BY_ONE, MOST_OF_ONE, App, _failed
 from pages.guard import Head, Misdirected, Site, check_source, is_followed_link, place, read_cookie, read_headers, safe_next, site_of
 from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts
 from pages.page import Route
@@ -16,6 +18,7 @@ from pages.views.call import SPOOLED_BYTES, spooled
 from protocol.config import Config, Pages
 from protocol.errors import Forbidden, InvalidRequest, NotFound, RateLimited
 from protocol.runtime import Runtime
+from sluice.logs import JsonLines
 
 HERE = Site("http://127.0.0.1:8080", is_secure=False, is_loopback=True)
 FORM = "application/x-www-form-urlencoded"
@@ -209,3 +212,15 @@ def test_a_path_is_taken_apart_before_it_is_read() -> None:
     with pytest.raises(InvalidRequest) as refused:
         router.find("POST", "/debug/calls/x")
     assert (refused.value.error_code, refused.value.param) == ("method_not_allowed", "GET, HEAD")
+
+
+def test_a_page_that_fails_is_logged_by_its_place_and_its_mark_alone(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("planted words")
+    except ValueError as error:
+        reply = _failed(error, Head("GET", "/debug/search", [("q", "planted words")], {}, ""))
+    [record] = caplog.records
+    line = JsonLines("pages").format(record)
+    mark = re.search(rb"In the log: <code>([0-9a-f]{8})<", reply.body)
+    assert reply.status == 500 and mark is not None and json.loads(line)["id"] == mark[1].decode()
+    assert "planted" not in line and "ValueError" in line and b"ValueError" not in reply.body
