@@ -221,6 +221,6 @@ def test_a_page_that_fails_is_logged_by_its_place_and_its_mark_alone(caplog: pyt
         reply = _failed(error, Head("GET", "/debug/search", [("q", "planted words")], {}, ""))
     [record] = caplog.records
     line = JsonLines("pages").format(record)
-    mark = re.search(rb"In the log: <code>([0-9a-f]{8})<", reply.body)
+    mark = re.search(rb"Error id <code>([0-9a-f]{8})<", reply.body)
     assert reply.status == 500 and mark is not None and json.loads(line)["id"] == mark[1].decode()
     assert "planted" not in line and "ValueError" in line and b"ValueError" not in reply.body
