@@ -94,6 +94,8 @@ async def test_oldest_first_pages_the_other_way_round(url: str, reader: AuditRea
     await insert(url, *map(call_record, calls))
     first = await _page(reader, lists.calls, "/debug/calls?order=asc&limit=2")
     assert [item["call_id"] for item in first.values["items"]] == calls[:2] and first.values["pager"]["older"] is None
+    # what the form of filters sends too
+    assert first.values["keep"] == {"order": "asc", "limit": "2"}
     second = await _page(reader, lists.calls, first.values["pager"]["newer"])
     assert [item["call_id"] for item in second.values["items"]] == calls[2:4]
     back = await lists.calls(_asked(reader, second.values["pager"]["older"]))
