@@ -122,8 +122,8 @@ def large_body(size: int = 16 * 2**20) -> bytes:
     return json.dumps({"model": "demo", "max_tokens": 5, "messages": turns}).encode()
 
 
-async def measure(url: str) -> dict[str, Any]:
-    """Fill and ask; returns figures by page."""
+async def fill(url: str) -> dict[str, str]:
+    """Put them on record; returns their ids."""
     calls = {name: call_id(NOW + n) for n, name in enumerate(("long", "tools", "arguments", "body"))}
     async with AuditInserter(url) as inserter:
         for name, records in (
@@ -135,6 +135,12 @@ async def measure(url: str) -> dict[str, Any]:
                 await inserter.insert(listed[at : at + 500], {calls[name]: b"{}"})
         body: list[Record] = [call_record(calls["body"], dialect="anthropic", upstream="demo")]
         await inserter.insert(body, {calls["body"]: large_body()})
+    return calls
+
+
+async def measure(url: str) -> dict[str, Any]:
+    """Fill and ask; returns figures by page."""
+    calls = await fill(url)
     found: dict[str, Any] = {}
     async with pages_of(url, base_config()) as pages:
         await pages.page(f"/debug/calls/{calls['long']}")
