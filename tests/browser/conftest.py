@@ -13,6 +13,7 @@ from tests.support.clients import packages
 from tests.support.clients.node import INSTALL
 from tests.support.clients.packages import missing
 from tests.support.servers.product import KEY, Product, base_config, digest
+from tests.support.upstreams.judges import JudgeModel, judge_model, judged_by
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `make browser-test` installs it")
 from playwright.sync_api import Browser, BrowserContext, sync_playwright  # noqa: E402 - behind the look whether it is there
@@ -36,18 +37,31 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
-    """The whole product with its pages, and the scripted model behind it."""
+def judges() -> Iterator[JudgeModel]:
+    """A judge model that says what it is told to."""
+    with judge_model() as made:
+        made.probabilities = [0.9]
+        yield made
+
+
+@pytest.fixture(scope="session")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, judges: JudgeModel) -> Iterator[Product]:
+    """The whole product with its pages, the scripted model behind it, and debug logs of what the key `dev` calls."""
     folder = tmp_path_factory.mktemp("browser")
     scripts = folder / "scripts"
     scripts.mkdir()
     for name, text in {**calls.scripts(), **hostile.scripts()}.items():
         (scripts / name).write_text(text, encoding="utf-8")
-    config = base_config() | {"models": [{"match": "script-*", "upstream": "script"}], "demo": True}
+    (folder / "payloads.py").write_text(hostile.POLICY)
+    config = judged_by(base_config() | {"models": [{"match": "script-*", "upstream": "script"}]}, judges)
+    config["debug"] = {"loggers": ["transport", "endpoint", "policy", "callback"], "keys": ["dev"]}
+    for name in hostile.SERIES:
+        config["policies"][name] = [{"use": "payloads:Payloads"}, *config["policies"]["asking"]]
+        config["keys"][0]["policies"].append(name)
     config["keys"].append({"name": "boss", "sha256": digest(ADMIN), "roles": ["admin", "auditor"]})
     with fresh_database(database_url) as url, Product(folder, redis_url, url, config) as made:
-        made.start("audit", "judge", "policy", "pages")
-        made.start("gateway", env={"SLUICE_SCRIPTS_DIR": str(scripts)})
+        given = {"SLUICE_SCRIPTS_DIR": str(scripts), "SLUICE_POLICY_PATH": str(folder)}
+        made.start("audit", "judge", "policy", "pages", "gateway", env=given)
         yield made
 
 

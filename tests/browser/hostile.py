@@ -85,9 +85,46 @@ def twin(text: str) -> str:
     return re.sub(r"[^ \n\x00]", "x", text)
 
 
+POLICY = """import json
+
+from policy.base import ALLOW, Block, Policy, ToolCall, Verdict
+
+
+class Payloads(Policy):
+    name = "payloads"
+    keeps_request = False
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        number = call.value.get("n", 0)
+        if number % 2 == 0:
+            return ALLOW
+        text = next(iter(call.value))
+        return Block(text[:1000], message=text, rule="".join(one for one in text if one.isprintable())[:100])
+"""
+"""A policy that gives what a call says as its reason, its rule and its message; every other call is left to the next policy."""
+SERIES = ("hostile", "harmless")
+"""Names of series of policies: that one, and a judge."""
+
+
+def batches(most: int) -> list[str]:
+    """All payloads, in as few texts as may be of so many characters."""
+    found = [""]
+    for text in PAYLOADS:
+        if len(found[-1]) + len(text) >= most:
+            found.append("")
+        found[-1] += text[: most - 1] + " "
+    return found
+
+
 def scripts() -> dict[str, str]:
-    """Files of the scripted model: all payloads in what a model can say, and the twin of it."""
-    return {"hostile.jsonl": _turn(PAYLOADS), "harmless.jsonl": _turn(tuple(map(twin, PAYLOADS)))}
+    """Files of the scripted model: all payloads in what a model can say and in what an upstream says is wrong, and the twins."""
+    found = {}
+    for name, texts in (("hostile", PAYLOADS), ("harmless", tuple(map(twin, PAYLOADS)))):
+        found[f"{name}.jsonl"] = _turn(texts)
+        found[f"{name}-error.jsonl"] = json.dumps({"error": {"status": 400, "message": "\n".join(texts)}}, ensure_ascii=False)
+    call = {"name": "bash", "arguments": {PAYLOADS[0]: PAYLOADS[1]}}
+    slow = {"split": 200, "gap_s": 0.1, "turns": [{"text": "\n".join(PAYLOADS), "calls": [call]}]}
+    return {**found, "hostile-slow.jsonl": json.dumps(slow, ensure_ascii=False)}
 
 
 def _turn(texts: tuple[str, ...]) -> str:

@@ -41,14 +41,14 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
 class Call:
     """A call to the demo model that goes on in a thread."""
 
-    def __init__(self, product: Product, say: str) -> None:
+    def __init__(self, product: Product, say: str, *, model: str = "demo") -> None:
         self.id, self._begun, self._enough = "", threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(product, say))
+        self._thread = threading.Thread(target=self._run, args=(product, say, model))
         self._thread.start()
         assert self._begun.wait(10)
 
-    def _run(self, product: Product, say: str) -> None:
-        body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": say}], "tools": [BASH]}
+    def _run(self, product: Product, say: str, model: str) -> None:
+        body = {"model": model, "stream": True, "messages": [{"role": "user", "content": say}], "tools": [BASH]}
         with httpx.stream(
             "POST", f"{product.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=30
         ) as answer:

@@ -18,6 +18,8 @@ class JudgeModel:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.probabilities = [0.0]
+        self.explanations = ["as told"]
+        """One after the other, and again."""
         self.open = threading.Event()
         self.open.set()
         self.url = ""
@@ -28,8 +30,9 @@ class JudgeModel:
         probability = self.probabilities[min(len(self.asked), len(self.probabilities)) - 1]
         self.open.wait(30)
         found = _NONCE.search(prompt)
-        said = {"nonce": found[0] if found else "", "probability": probability, "explanation": "as told"}
-        return json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": json.dumps(said)}}]}).encode()
+        why = self.explanations[len(self.asked) % len(self.explanations)]
+        said = json.dumps({"nonce": found[0] if found else "", "probability": probability, "explanation": why}, ensure_ascii=False)
+        return json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": said}}]}).encode()
 
 
 @contextmanager
