@@ -8,6 +8,7 @@ from pages.router import Router
 from pages.routes import ROUTES
 from protocol.errors import PipelineError
 from tests.browser.calls import Calls
+from tests.support.clients import agent
 
 PAGES = {
     "overview": "/debug",
@@ -25,7 +26,9 @@ PAGES = {
     "call-whole": "/debug/calls/{whole}",
     "call-messages": "/debug/calls/{messages}",
     "wire": "/debug/calls/{blocked}/wire",
+    "wire-table": "/debug/calls/{blocked}/wire?view=table",
     "diff": "/debug/calls/{blocked}/diff",
+    "diff-side": "/debug/calls/{upper}/diff?view=side&all=1",
     "request": "/debug/calls/{blocked}/request",
     "hooks": "/debug/calls/{blocked}/hooks",
     "proof": "/debug/calls/{blocked}/proof",
@@ -34,6 +37,7 @@ PAGES = {
     "evidence": "/debug/calls/{judged}/blocks/1/evidence",
     "sessions": "/debug/sessions",
     "session": "/debug/sessions/dev/s-1",
+    "session-branches": agent.PAGE,
     "policies": "/debug/policies",
     "policy": "/debug/policies/default",
     "keys": "/debug/keys",
@@ -53,6 +57,12 @@ def _is_there(path: str, routes: tuple[Route, ...] = ROUTES) -> bool:
     return True
 
 
+OUTSIDE = {
+    "login": ("/debug/login?next=/debug/calls", 200),
+    "not-found": ("/debug/calls/01a20a86-69b6-7fcf-abde-7a9c0afc5c00", 404),
+    "not-understood": ("/debug/calls?nobody=1", 400),
+}
+"""Pages that are none of the record: the login, and what is said of requests that cannot be answered; with their status."""
 NAMES = [name for name, path in PAGES.items() if _is_there(path)]
 ALL_NAMES = [*NAMES, *(name for name, path in OF_ADMINS.items() if _is_there(path))]
 

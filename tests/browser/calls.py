@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2 as httpx
 
+from tests.support.clients.agent import twelve_calls
 from tests.support.servers.product import KEY, Product
 from tests.support.waiting import wait_for
 
@@ -70,6 +71,7 @@ def make(product: Product) -> Calls:
         path="/v1/messages",
     )  # fmt: skip
     calls.settled()
+    twelve_calls(product)
     return calls
 
 

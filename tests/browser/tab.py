@@ -18,6 +18,8 @@ class Tab:
     def __init__(self, context: BrowserContext, origin: str) -> None:
         self.page: Page = context.new_page()
         self.origin = origin
+        self.origins: tuple[str, ...] = ()
+        """Others that it may ask."""
         self.faults: list[str] = []
         self.asked: list[str] = []
         self.page.add_init_script(_REPORT)
@@ -69,5 +71,5 @@ class Tab:
 
     def _request(self, request: Request) -> None:
         self.asked.append(request.url)
-        if not request.url.startswith(self.origin):
+        if not request.url.startswith((self.origin, *self.origins)):
             self.faults.append(f"request to elsewhere: {request.url}")

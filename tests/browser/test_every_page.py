@@ -1,62 +1,145 @@
 """What holds for every page: it says what it is, nothing goes wrong, anybody can read it, in both themes and without JavaScript."""
 
+import gzip
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pytest
+from playwright.sync_api import Response
 
-from tests.browser.addresses import ALL_NAMES, address
+from tests.browser.addresses import ALL_NAMES, OUTSIDE, PAGES, address
 from tests.browser.calls import Calls
 from tests.browser.conftest import ADMIN, NARROW, WIDE, NewTab
+from tests.browser.tab import Tab
+from tests.support.checks.record import fresh_database
+from tests.support.servers.product import KEY, Product, base_config
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-_AXE = "rules => axe.run(document, {runOnly: {type: 'tag', values: rules}, resultTypes: ['violations']})"
+_AXE = "rules => axe.run(document, {runOnly: rules, resultTypes: ['violations']})"
+_SCHEMES: tuple[tuple[Literal["light", "dark"], dict[str, object]], ...] = (
+    ("light", {"type": "tag", "values": _RULES}), ("dark", {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}),
+)  # fmt: skip
+"""In the dark only what is about colours: no other rule can tell."""
+_FOCUS = """() => { const on = document.activeElement; if (!on || on === document.body) return null;
+    const box = on.getClientRects()[0], style = getComputedStyle(on);
+    const there = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+    return { at: [...document.querySelectorAll('*')].indexOf(on), what: on.outerHTML.slice(0, 100),
+        marked: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0, inSight: on.contains(there) } }"""
+_ALIKE = ("call-long", "call-whole", "call-messages", "tool-calls-blocked", "wire", "logs-policy", "search")
+"""Pages that are made of nothing that others lack: looking takes seconds."""
 MAX_NODES = 3_000
+LIST_BYTES, LIST_PACKED = 100_000, 25_000
+"""Of a list of 50 with its sheets and scripts, and gzipped."""
 _CLOCKS = re.compile(r"\d+(\.\d+)? (ms|s|min|h)\b|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(\.\d+)?Z?|\d+")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_no_page_shuts_anybody_out(new_tab: NewTab, made: Calls, axe: Path, dark: bool) -> None:
-    tab = new_tab(key=ADMIN, bypass_csp=True, dark=dark)
-    found: list[Any] = []
-    for name in ALL_NAMES:
-        tab.open(address(name, made))
-        tab.page.add_script_tag(path=axe)
-        said = tab.evaluate(_AXE, _RULES)
-        for fault in said["violations"]:
+def shut_out(tab: Tab, axe: Path) -> list[str]:
+    """What keeps somebody from reading the page that is open, in the light and in the dark."""
+    tab.page.add_script_tag(path=axe)
+    found = []
+    for scheme, rules in _SCHEMES:
+        tab.page.emulate_media(color_scheme=scheme)
+        for fault in tab.evaluate(_AXE, rules)["violations"]:
             nodes = [(node["target"], node["any"][0]["message"] if node["any"] else "") for node in fault["nodes"][:3]]
-            found.append((name, fault["id"], fault["help"], nodes))
-    assert not found, "\n".join(map(str, found))
+            found.append(f"{tab.path} {scheme} {fault['id']} {fault['help']} {nodes}")
+    return found
 
 
-def test_every_page_says_what_it_is_and_fits_its_window(new_tab: NewTab, made: Calls) -> None:
-    wide, narrow = new_tab(key=ADMIN), new_tab(key=ADMIN, size=(320, 800))
-    for name in ALL_NAMES:
-        wide.open(address(name, made))
-        assert wide.page.title().endswith(" · Sluice"), name
-        assert wide.page.locator("h1").count() == 1 and wide.page.locator("main").count() == 1, name
-        assert wide.elements() <= MAX_NODES, (name, wide.elements())
-        narrow.open(address(name, made))
-        over = narrow.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert over <= 0, f"{name} is {over} px wider than 320 px, which is a zoom of 400 %"
+def over(tab: Tab) -> int:
+    """By how many pixels the page is wider than its window."""
+    return int(tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
-def test_every_page_says_the_same_without_javascript(new_tab: NewTab, made: Calls) -> None:
-    with_, without = new_tab(key=ADMIN), new_tab(key=ADMIN, js=False)
+def test_no_page_shuts_anybody_out(new_tab: NewTab, made: Calls, axe: Path) -> None:
+    inside, outside = new_tab(key=ADMIN, bypass_csp=True), new_tab(key=None, bypass_csp=True)
+    names = [name for name in ALL_NAMES if name not in _ALIKE]
+    found = [fault for name in names for fault in shut_out(inside.open(address(name, made)), axe)]
+    for name, (path, status) in OUTSIDE.items():
+        found += shut_out((outside if name == "login" else inside).open(path, status=status), axe)
+    assert not found, "\n".join(found)
+
+
+def test_an_empty_record_has_pages(new_tab: NewTab, product: Product, database_url: str, axe: Path, tmp_path: Path) -> None:
+    with fresh_database(database_url) as url:
+        other = Product(tmp_path, product.redis_url, url, base_config())
+        try:
+            other.start("gateway", "pages")
+            tab = new_tab(key=None, bypass_csp=True, size=(320, 800))
+            tab.origin = other.url
+            tab.open("/debug/login")
+            tab.page.fill("#key", KEY)
+            with tab.page.expect_navigation():
+                tab.page.click("main button")
+            for name in ("overview", "calls", "judge-blocks", "sessions", "policies"):
+                tab.open(PAGES[name])
+                assert over(tab) <= 0 and shut_out(tab, axe) == [], name
+                assert name in ("overview", "policies") or "Nothing recorded yet" in tab.text, name
+        finally:
+            other.stop()
+
+
+def test_every_page_says_what_it_is_fits_its_window_and_says_the_same_without_javascript(new_tab: NewTab, made: Calls) -> None:
+    with_, without, outside = new_tab(key=ADMIN), new_tab(key=ADMIN, js=False), new_tab(key=None)
     hidden = ".script, .toast, kbd { display: none !important }"
     for name in ALL_NAMES:
-        if name in ("overview", "live", "reads"):  # figures by script, as they say; and reads of these very pages
+        _looks(with_.open(address(name, made)), name)
+        if name == "live":
             continue
-        with_.open(address(name, made))
         with_.page.evaluate(
             "css => { const sheet = new CSSStyleSheet(); sheet.replaceSync(css); document.adoptedStyleSheets = [sheet] }", hidden
         )
         without.open(address(name, made))
-        texts = [_facts(tab.page.inner_text("main")) for tab in (with_, without)]
+        # figures go on by script, as they say; and reads are of these very pages
+        where = "h1, h2, th[scope=col], dt" if name in ("overview", "reads") else "main"
+        texts = [[_facts(text) for text in tab.page.locator(where).all_inner_texts()] for tab in (with_, without)]
         assert texts[0] == texts[1], name
+    for name, (path, status) in OUTSIDE.items():
+        _looks((outside if name == "login" else with_).open(path, status=status), name)
+
+
+def _looks(tab: Tab, name: str) -> None:
+    assert tab.page.title().endswith(" · Sluice"), name
+    assert tab.page.locator("h1").count() == 1 and tab.page.locator("main").count() == 1, name
+    assert tab.elements() <= MAX_NODES, (name, tab.elements())
+    tab.page.set_viewport_size({"width": 320, "height": 800})
+    assert over(tab) <= 0, f"{name} is {over(tab)} px wider than 320 px, which is a zoom of 400 %"
+    tab.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+
+
+def test_a_list_is_small_with_all_that_it_loads(tab: Tab, made: Calls) -> None:
+    answers: list[Response] = []
+    tab.page.on("response", lambda answer: answers.append(answer))
+    tab.open("/debug/tool-calls?limit=50")
+    tab.page.wait_for_load_state("networkidle")
+    bodies = {answer.url: answer.body() for answer in answers}
+    assert tab.page.locator("tr[data-row]").count() == 50
+    assert sum(map(len, bodies.values())) <= LIST_BYTES, {url: len(body) for url, body in bodies.items()}
+    assert sum(len(gzip.compress(body)) for body in bodies.values()) <= LIST_PACKED
+
+
+@pytest.mark.parametrize("path", ["/debug/tool-calls?limit=25&key=dev", "/debug/calls/{judged}", "/debug/calls/{upper}/diff"])
+def test_the_focus_goes_in_the_order_of_the_page_and_is_seen(tab: Tab, made: Calls, path: str) -> None:
+    tab.open(path.format(**made.ids))
+    before = -1
+    for _ in range(50):
+        tab.page.keyboard.press("Tab")
+        found = tab.evaluate(_FOCUS)
+        if found is None:
+            break
+        assert found["at"] > before and found["marked"] and found["inSight"], found
+        before = found["at"]
+    assert before > 0
+
+
+def test_what_colours_say_is_said_in_words_and_signs(tab: Tab, made: Calls) -> None:
+    tab.open(f"/debug/calls/{made['blocked']}")
+    said = tab.page.locator("#b1").aria_snapshot()
+    assert "BLOCKED" in said and "asked for, never released" in said, said
+    lines = tab.open(f"/debug/calls/{made['upper']}/diff").page.locator("main article").first.aria_snapshot()
+    assert "- I" in lines and "deletion: demo" in lines and "+ I" in lines and "insertion: DEMO" in lines, lines
 
 
 def _facts(text: str) -> str:

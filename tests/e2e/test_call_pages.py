@@ -9,17 +9,12 @@ import pytest
 
 from protocol.errors import InvalidRequest, NotFound
 from tests.support.checks.whole_text import released_in
+from tests.support.clients.agent import TOOLS
 from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
-TOOL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-TOOLS = [
-    {"name": "bash", "description": "Runs a command.", "input_schema": TOOL},
-    {"name": "get_weather", "description": "The weather.", "input_schema": CITY},
-]
 RULES = [
     {"name": "no-deletes", "tool": "bash", "argument_matches": "rm -rf", "reason": "destructive"},
     {"name": "not-tokyo", "tool": "get_weather", "argument_matches": "Tokyo", "decision": "replace", "arguments": {"city": "Oslo"}},
