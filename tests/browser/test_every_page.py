@@ -92,8 +92,8 @@ def test_every_page_says_what_it_is_fits_its_window_and_says_the_same_without_ja
             "css => { const sheet = new CSSStyleSheet(); sheet.replaceSync(css); document.adoptedStyleSheets = [sheet] }", hidden
         )
         without.open(address(name, made))
-        # figures go on by script, as they say; and reads are of these very pages
-        where = "h1, h2, th[scope=col], dt" if name in ("overview", "reads") else "main"
+        # figures go on by script, as they say; and reads are of these very pages; a log goes on behind the call
+        where = "h1, h2, th[scope=col], dt" if name in ("overview", "reads", "hooks") else "main"
         texts = [[_facts(text) for text in tab.page.locator(where).all_inner_texts()] for tab in (with_, without)]
         assert texts[0] == texts[1], name
     for name, (path, status) in OUTSIDE.items():

@@ -285,7 +285,7 @@ def test_a_session_shows_each_turn_once_whatever_was_sent_again(tab: Tab, made: 
     assert tab.page.get_by_text("say more", exact=True).is_visible()
     turns = [text.strip() for text in tab.page.locator("section.turn pre").all_inner_texts()]
     assert [turns.count(text) for text in agent.TYPED] == [1] * len(agent.TYPED), turns
-    assert tab.page.locator("article.row").count() == 11 and "beside the conversation" in tab.text
+    assert tab.page.locator("article.row").count() == 11 and tab.page.locator("p.row.side").count() == 1
     assert "History changed from turn 3 on" in tab.text and "asked for, never released" in tab.text
     tab.page.locator("figure.strip summary").click()
     tab.page.locator("figure.strip li a").first.click()
