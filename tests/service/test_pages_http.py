@@ -425,15 +425,6 @@ def test_wrong_keys_are_slowed_down_whatever_address_they_say(product: Product) 
         assert late.status_code == 429 and has_our_headers(product, late)
 
 
-def test_a_killed_process_of_pages_comes_back_and_old_logins_hold(product: Product, reader: httpx.Client) -> None:
-    for _ in range(3):
-        for child in product.of("pages"):
-            child.kill()
-            child.wait()
-        product.start("pages")
-        assert reader.get("/debug/calls").status_code == 200
-
-
 def test_a_reader_who_leaves_or_reads_nothing_holds_nobody_up(product: Product, reader: httpx.Client) -> None:
     cookie = f"sluice_pages={reader.cookies['sluice_pages']}"
     head = f"GET /debug/calls HTTP/1.1\r\nhost: 127.0.0.1:{product.port}\r\ncookie: {cookie}\r\n\r\n"

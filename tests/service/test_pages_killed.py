@@ -53,13 +53,13 @@ def test_pages_killed_a_hundred_times_come_back_and_streams_notice_nothing(tmp_p
         ready = launcher.ready()
         told = data / "run" / "pages.json"
         browser = httpx.Client(base_url=ready["url"], timeout=20, headers={"origin": ready["url"], "accept": "text/html"})
-        wait_for(lambda: is_listening(data / "run" / "pages.sock"), what="pages")
+        wait_for(lambda: is_listening(data / "run" / "pages.sock"), what="pages", timeout_s=30)
         assert browser.post("/debug/login", data={"key": ready["key"]}).status_code == 303
         assert page(browser, "/debug/calls") == "200"
 
         def kill() -> None:
-            pid = wait_for(lambda: recall(told), what="the pages' process is back")
-            wait_for(lambda: is_listening(data / "run" / "pages.sock") or recall(told) != pid, what="it listens")
+            pid = wait_for(lambda: recall(told), what="the pages' process is back", timeout_s=30)
+            wait_for(lambda: is_listening(data / "run" / "pages.sock") or recall(told) != pid, what="it listens", timeout_s=30)
             os.kill(pid, signal.SIGKILL)
             wait_for(lambda: recall(told) != pid, what="it is gone")
 
@@ -87,7 +87,7 @@ def test_pages_killed_a_hundred_times_come_back_and_streams_notice_nothing(tmp_p
         beside.join(30)
         assert beside.has_all(WORDS), beside.failure
         assert became["503"] or became["cut"], became
-        wait_for(lambda: page(browser, "/debug/calls") == "200", what="a page after the last")
+        wait_for(lambda: page(browser, "/debug/calls") == "200", what="a page after the last", timeout_s=30)
         assert ready["pids"]["gateway"] == [recall(data / "run" / "gateway.json")]
         browser.close()
         assert launcher.stop() == 0
