@@ -125,8 +125,8 @@ def shape(*values: object) -> set[str]:
 # --- paths ---
 
 
-ROWS = [(*names(where)[0].split(" "), role) for where, role, _ in tables(PAGE, "Paths")[0][1:]]
-"""Method, path and role."""
+ROWS = [(*names(where)[0].split(" "), role) for where, role, _ in tables(PAGE, "Paths")[0][1:] if role != "a login"]
+"""Method, path and role. Pages, which ask for a login, are tried in tests/service/test_pages_http.py."""
 
 
 @pytest.mark.parametrize(("method", "path", "role"), ROWS)
