@@ -131,7 +131,7 @@ async def test_an_admins_switch_reaches_calls_that_begin_from_then_on(product: t
 
     def has_lines() -> bool:
         call = ask(running, KEY, "hello")
-        wait_for(lambda: running.audit(f"calls/{call}")["ended_at"])
+        wait_for(lambda: any(one["ended_at"] for one in running.audit("calls", call_id=call)["items"]))
         return bool(running.audit("debug-logs", call_id=call, type="callback")["items"])
 
     await asyncio.to_thread(wait_for, has_lines, timeout_s=20.0, what="lines of a call")

@@ -47,9 +47,10 @@ def page(browser: httpx.Client, path: str) -> str:
 
 @pytest.mark.case("G4")
 @pytest.mark.timeout(120)
-def test_pages_killed_a_hundred_times_come_back_and_streams_notice_nothing(tmp_path: Path) -> None:
-    data, became = tmp_path / "data", Counter[str]()
-    with up(data, tmp_path, "--json", "--port", "0", before=(sys.executable, "-c", AT_ONCE)) as launcher:
+def test_pages_killed_a_hundred_times_come_back_and_streams_notice_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("kills")  # short: past 107 bytes the pages would not listen at a path
+    data, became = folder / "data", Counter[str]()
+    with up(data, folder, "--json", "--port", "0", before=(sys.executable, "-c", AT_ONCE)) as launcher:
         ready = launcher.ready()
         told = data / "run" / "pages.json"
         browser = httpx.Client(base_url=ready["url"], timeout=20, headers={"origin": ready["url"], "accept": "text/html"})
