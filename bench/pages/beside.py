@@ -10,13 +10,15 @@ import argparse
 import asyncio
 import contextlib
 import json
+import multiprocessing
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
-from typing import NamedTuple
+from multiprocessing.synchronize import Event
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from bench.pages.served import Reader
@@ -50,62 +52,88 @@ async def measure(place: Place, load: Load) -> Round:
 
 
 class Readers:
-    """People who read meanwhile, each on a thread and over a connection of its own."""
+    """People who read meanwhile, in a process of their own: what they take in must not delay whoever measures."""
 
     def __init__(self, place: Place, paths: Sequence[str], views: int) -> None:
-        self._paths, self._views = paths, views
-        self._place, self._stop, self.pages, self.frames = place, threading.Event(), 0, 0
-        self._head = Reader(place.url, place.key).head | {"authorization": f"Bearer {place.key}"}
+        made = multiprocessing.get_context("spawn")
+        self._on, self._end, self._counts = made.Event(), made.Event(), made.Array("q", 2)
+        given = (place.url, place.key, tuple(paths), views, self._on, self._end, self._counts)
+        self._process = made.Process(target=_read, args=given, daemon=True)
+        self._process.start()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Read for as long as this is open."""
-        self._stop.clear()
-        threads = [
-            threading.Thread(target=self._load_pages),
-            *(threading.Thread(target=self._watch, args=(n,)) for n in range(self._views)),
-        ]
-        for thread in threads:
-            thread.start()
+        """They read for as long as this is open."""
+        self._on.set()
         try:
             yield
         finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join()
+            self._on.clear()
 
-    def _load_pages(self) -> None:
-        reader = Reader(self._place.url, head=self._head)
+    def close(self) -> tuple[int, int]:
+        """End it; returns how many pages and frames were read."""
+        self._end.set()
+        self._process.join()
+        pages, frames = self._counts[:]
+        return pages, frames
+
+
+class _People:
+    """Those of the process, each on a thread and over a connection of its own."""
+
+    def __init__(self, url: str, key: str, on: Event, end: Event, counts: Any) -> None:
+        self.url, self.on, self.end, self.counts = url, on, end, counts
+        self.head = Reader(url, key).head | {"authorization": f"Bearer {key}"}
+
+    def load(self, paths: Sequence[str]) -> None:
+        """Load a page, five times a second."""
+        reader = Reader(self.url, head=self.head)
         due, n = time.monotonic(), 0
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
-            reader.get(self._paths[n % len(self._paths)])
-            due, n = max(due + 1 / PAGES_A_SECOND, time.monotonic() - 1), n + 1
-            self.pages += 1
+        while not self.end.wait(max(0.0, due - time.monotonic())):
+            due = max(due + 1 / PAGES_A_SECOND, time.monotonic() - 1)
+            if self.on.is_set():
+                reader.get(paths[n % len(paths)])
+                n += 1
+                self.counts[0] += 1
         reader.close()
 
-    def _watch(self, number: int) -> None:
-        reader = Reader(self._place.url, head=self._head)
-        while not self._stop.is_set():
-            path = f"{links.ROOT}/events" if number == 0 else self._open_call(reader, number)
+    def watch(self, number: int) -> None:
+        """Follow a call that is open, or the overview."""
+        reader = Reader(self.url, head=self.head)
+        while not self.end.wait(0.2):
+            path = self._path(reader, number) if self.on.is_set() else None
             if path is None:
-                self._stop.wait(0.2)
                 continue
-            line = HTTPConnection(urlsplit(self._place.url).netloc, timeout=2)
+            line = HTTPConnection(urlsplit(self.url).netloc, timeout=2)
             try:
                 line.request("GET", path, headers={**reader.head, "accept": "text/event-stream"})
                 answer = line.getresponse()
-                while not self._stop.is_set() and (piece := answer.readline()):
-                    self.frames += piece.startswith(b"data:")
+                while self.on.is_set() and (piece := answer.readline()):
+                    if piece.startswith(b"data:"):
+                        with self.counts.get_lock():
+                            self.counts[1] += 1
             except OSError:
                 pass
             finally:
                 line.close()
         reader.close()
 
-    def _open_call(self, reader: Reader, number: int) -> str | None:
+    def _path(self, reader: Reader, number: int) -> str | None:
+        if number == 0:
+            return f"{links.ROOT}/events"
         _, body = reader.get(f"{links.ROOT}?format=json")
         found = json.loads(body)["open"]
         return links.tab(found[number % len(found)]["call_id"], "events") if found else None
+
+
+def _read(url: str, key: str, paths: Sequence[str], views: int, on: Event, end: Event, counts: Any) -> None:
+    people = _People(url, key, on, end, counts)
+    watching = [threading.Thread(target=people.watch, args=(n,)) for n in range(views)]
+    threads = [threading.Thread(target=people.load, args=(paths,)), *watching]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 async def compare(place: Place, rounds: int, readers: Readers) -> tuple[list[Round], list[Round]]:
@@ -128,11 +156,13 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=10)
     options.add_argument("--audit", action="store_true", help="questions to /audit in place of pages and live views")
+    options.add_argument("--views", type=int, default=VIEWS + 1, help="live views and one stream of the overview; 0: pages alone")
     given = options.parse_args()
     with started() as place:
-        readers = Readers(place, AUDIT, 0) if given.audit else Readers(place, PATHS, VIEWS + 1)
+        readers = Readers(place, AUDIT, 0) if given.audit else Readers(place, PATHS, given.views)
         without, beside = asyncio.run(compare(place, given.rounds, readers))
-    print(f"{readers.pages} pages and {readers.frames} frames were read")
+        pages, frames = readers.close()
+    print(f"{pages} pages and {frames} frames were read")
     is_over = False
     for place_, name in enumerate(("p99 of a chunk's delay, ms", "the gateway's CPU a chunk, us")):
         alone, more = (statistics.median(one[place_] for one in found) for found in (without, beside))

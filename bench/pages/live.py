@@ -28,7 +28,12 @@ WORDS = 1000
 OF_KEY = 10
 OF_LOGIN = OF_KEY // 2
 READERS = ("sk-sluice-bench-reader-1", "sk-sluice-bench-reader-2")
-CONFIG = {"keys": [{"name": f"reader-{n}", "sha256": hashlib.sha256(key.encode()).hexdigest()} for n, key in enumerate(READERS)]}
+CONFIG = {
+    "keys": [
+        {"name": f"reader-{n}", "sha256": hashlib.sha256(key.encode()).hexdigest(), "roles": ["client", "auditor"]}
+        for n, key in enumerate(READERS)
+    ]
+}
 _CLOCK = re.compile(r"@(\d+);")
 
 
