@@ -223,8 +223,8 @@ class Key(_Strict):
         tuple[Role, ...],
         Setting("role", "client, auditor, admin or monitor; may be repeated.", f"a role is one of {', '.join(get_args(Role))}"),
     ] = ("client",)
-    """`client` makes calls, `auditor` reads the record and `/metrics`, `admin` logs in to the pages as an auditor does and sees who read
-    what (docs/pages.md), `monitor` reads `/metrics`."""
+    """`client` makes calls, `auditor` reads the record and `/metrics`, `admin` logs in to the pages as an auditor does, switches debug logs
+    and sees who read what (docs/pages.md), `monitor` reads `/metrics`."""
     policies: Annotated[tuple[Name, ...], Setting("policy", "Policy it may use; first is default.", f"a policy's name {RIGHT_NAME}")] = (
         "default",
     )

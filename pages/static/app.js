@@ -64,7 +64,9 @@
       if (button.dataset.copyFrom) {
         const answer = await fetch(button.dataset.copyFrom, { credentials: "same-origin" });
         if (!answer.ok) throw new Error(String(answer.status));
-        text = await answer.text();
+        // as it is: a mark at its beginning stays, and bytes that are no text are not copied as other ones
+        try { text = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(await answer.arrayBuffer()); }
+        catch { throw new Error("it is not text; save it by the link to the whole"); }
       }
       await copy(text);
       say(`Copied ${text.length.toLocaleString("en")} characters`);

@@ -9,9 +9,11 @@ import pytest
 
 from gateway.door import MAX_FORMS, MAX_FORMS_OF_ONE, MAX_STREAMS, Door, is_page
 from pages.guard import NOWHERE
+from pages.main import LazyApp, bind
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.config import Config, Pages
 from protocol.runtime import Runtime
+from tests.support.servers.ports import free_port
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = (
@@ -220,3 +222,26 @@ async def test_a_trusted_proxy_says_who_comes_through_it(behind: Behind, tmp_pat
 def test_the_door_is_for_pages_alone() -> None:
     assert is_page("/debug") and is_page("/debug/x") and not is_page("/debugger") and not is_page("/v1/debug")
     assert not door(Path(), enabled=False).is_open and not door(Path(), on_gateway=False).is_open and door(Path()).is_open
+
+
+@pytest.mark.parametrize("switch", [{"enabled": False}, {"on_gateway": False, "port": 1}])
+def test_the_door_is_shut_where_pages_are_off_or_listen_alone(tmp_path: Path, switch: dict[str, Any]) -> None:
+    assert door(tmp_path).is_open and not door(tmp_path, **switch).is_open
+
+
+async def test_pages_that_are_off_say_so() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    app = LazyApp(Runtime(config=Config(pages=Pages(enabled=False)), redis_url="", database_url=""))
+    for path in ("/debug", "/debug/login", "/health"):
+        await app({"type": "http", "path": path}, None, send)
+    assert [one["status"] for one in sent if "status" in one] == [404, 404, 200] and b"pages.enabled" in sent[1]["body"]
+
+
+def test_pages_that_listen_alone_have_their_own_port() -> None:
+    port = free_port()
+    with bind(Runtime(config=Config(pages=Pages(on_gateway=False, port=port)), redis_url="", database_url="")) as bound:
+        assert bound.getsockname()[1] == port

@@ -304,3 +304,9 @@ def test_a_folder_with_other_files_is_not_taken_for_the_data(tmp_path: Path) -> 
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "lost+found").mkdir()
     up.make_data_dir(tmp_path / "disk")
+
+
+def test_people_are_told_where_the_pages_are_unless_there_are_none() -> None:
+    told = greeting("http://127.0.0.1:1", "sk-sluice-x", Path("/d"))
+    assert "For people:     http://127.0.0.1:1/debug   (log in with the key)" in told.splitlines()
+    assert "/debug" not in greeting("http://127.0.0.1:1", "sk-sluice-x", Path("/d"), has_pages=False)
