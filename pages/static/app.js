@@ -1,8 +1,8 @@
-/* The script of all pages. Reading works without it. It inserts text nodes alone and never parses HTML (Trusted Types would refuse).
+/* For all pages; reading works without it. It inserts text nodes alone and never parses HTML.
    What it knows in a page:
    html[data-zone]      the zone asked for by ?tz=; <time datetime> is shown in the zone chosen
-   data-zone-switch, data-theme-switch, data-keys-switch, data-help    buttons of the head and the help
-   data-copy="text", data-copy-from="/debug/…/raw"                     a button that copies the stored whole
+   data-zone-switch, data-theme-switch, data-keys-switch, data-help  buttons of the head and the help
+   data-copy="text", data-copy-from="/debug/…/raw"  a button that copies the stored whole
    data-row             a row that j and k go to; Enter opens its a[data-open], or its first link
    data-go="c"          a link for `g c`; data-go="wire", "diff": for `w`, `d`; rel=prev, rel=next: for [ and ]
    id="b3", "c398"      a place: `y` copies the link with ?at=b3
@@ -64,9 +64,8 @@
       if (button.dataset.copyFrom) {
         const answer = await fetch(button.dataset.copyFrom, { credentials: "same-origin" });
         if (!answer.ok) throw new Error(String(answer.status));
-        // as it is: a mark at its beginning stays, and bytes that are no text are not copied as other ones
-        try { text = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(await answer.arrayBuffer()); }
-        catch { throw new Error("it is not text; save it by the link to the whole"); }
+        // exact, BOM included
+        text = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(await answer.arrayBuffer());
       }
       await copy(text);
       say(`Copied ${text.length.toLocaleString("en")} characters`);
@@ -81,7 +80,6 @@
     return to.href;
   }
 
-  // Rows
   const rows = () => [...document.querySelectorAll("[data-row]")].filter((row) => row.offsetParent !== null);
   function step(by) {
     const all = rows(), now = all.findIndex((row) => row.classList.contains("at"));
