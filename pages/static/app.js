@@ -6,7 +6,7 @@
    data-row             a row that j and k go to; Enter opens its a[data-open], or its first link
    data-go="c"          a link for `g c`; data-go="wire", "diff": for `w`, `d`; rel=prev, rel=next: for [ and ]
    id="b3", "c398"      a place: `y` copies the link with ?at=b3
-   Others may call sluice.times(root) for new <time>, and sluice.say(text). */
+   For others: sluice.times(root), sluice.say(text). */
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -50,7 +50,7 @@
   }
   async function copy(text) {
     if (navigator.clipboard) return navigator.clipboard.writeText(text);
-    const area = document.createElement("textarea"); // plain http off loopback has no clipboard
+    const area = document.createElement("textarea"); // plain http has no clipboard
     area.value = text;
     document.body.append(area);
     area.select();
@@ -105,7 +105,7 @@
   function key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || kept.get("keys") === "off") return;
     if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
-    if (event.key === "Enter") { // on a focused link or button the browser acts itself
+    if (event.key === "Enter") { // a focused link or button acts by itself
       const row = event.target === document.body && document.querySelector(".at[data-row]");
       if (row) (row.querySelector("a[data-open]") || row.querySelector("a"))?.click();
       return;
