@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
 from db.filters import Filters, first_id
-from db.read.debug_logs import lines_of_call, read_lines
+from db.read.debug_logs import details_of, lines_of_call, read_lines
 from db.read.queries import AuditReader
 from protocol.errors import AuditUnavailable, InvalidRequest
 from sluice.audit_options import AsJson, Chosen, Follow, Given, with_filters
@@ -22,6 +23,8 @@ BACK = timedelta(minutes=15)
 """Of all calls those that began earlier are not followed."""
 PAGE = 200
 PAGES = 10
+MOST_DETAIL = 2**30
+"""Bytes of a line: all."""
 _VALUES = (
     "at", "call_id", "process", "n", "type", "event", "seq", "number", "block", "policy", "hook", "duration_us", "bytes", "detail",
 )  # fmt: skip
@@ -92,16 +95,15 @@ async def _follow(reader: AuditReader, given: Given, as_json: bool) -> None:
         if name in ("cursor", "until"):
             raise InvalidRequest("does not go with --follow, which goes on with what is new, the newest last: leave it out", param=name)
     filters = await reader.named(read_filters(given, "debug-logs"))
-    seen, layout, is_away = set[tuple[str, str, int]](), Layout(needed=dict(_ROOM)), False
-    found = new = await _newest(reader, filters)
-    if filters.call_id is None:
-        new = (await read_lines(reader.engine, filters))["items"]
+    layout, is_away = Layout(needed=dict(_ROOM)), False
+    found = await _newest(reader, filters)
+    new = (await read_lines(reader.engine, filters))["items"] if filters.call_id is None else await _whole(reader, found)
     # what is older than the first lines that are shown is not shown after them
-    seen |= set(map(_key, found)) - set(map(_key, new))
+    seen = set(map(_key, found)) - set(map(_key, new))
     if not new:
         note("waiting for lines (Ctrl-C ends it)")
     while True:
-        new = sorted((line for line in new if _key(line) not in seen), key=lambda line: (line["at"], line["process"], line["n"]))
+        new = sorted(new, key=lambda line: (line["at"], line["process"], line["n"]))
         seen |= set(map(_key, new))
         for line in new if as_json else ():
             print_json(line)
@@ -109,7 +111,8 @@ async def _follow(reader: AuditReader, given: Given, as_json: bool) -> None:
             show(new, _columns(new), _VALUES, time="at", layout=layout)
         await asyncio.sleep(EVERY_S)
         try:
-            new, is_away = await _newest(reader, filters), False
+            found = await _newest(reader, filters)
+            new, is_away = await _whole(reader, [line for line in found if _key(line) not in seen]), False
         except AuditUnavailable as error:
             if not is_away:
                 note(f"{error.message}: trying again")
@@ -117,18 +120,29 @@ async def _follow(reader: AuditReader, given: Given, as_json: bool) -> None:
 
 
 async def _newest(reader: AuditReader, filters: Filters) -> list[Item]:
+    """Lines without what they say, which may be megabytes: they are read again and again."""
     filters = replace(filters, limit=PAGE)
     if filters.call_id is None:
         bound = first_id(datetime.now(UTC) - BACK)
         filters = replace(filters, low=bound if filters.low is None else max(filters.low, bound))
     found: list[Item] = []
     for _ in range(PAGES):
-        page = await read_lines(reader.engine, filters)
+        page = await read_lines(reader.engine, filters, most_detail=0)
         found += page["items"]
         if not page["next_cursor"]:
             break
         filters = replace(filters, after_line=read_filters([("cursor", page["next_cursor"])], "debug-logs").after_line)
     return found
+
+
+async def _whole(reader: AuditReader, lines: Sequence[Item]) -> list[Item]:
+    """The lines with what they say."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    for line in lines:
+        places.setdefault(line["call_id"], []).append((line["process"], line["n"]))
+    said = {call: await details_of(reader.engine, UUID(call), of, most=MOST_DETAIL) for call, of in places.items()}
+    found = [(line, said[line["call_id"]].get((line["process"], line["n"]), {})) for line in lines]
+    return [{**line, **{name: one[name] for name in ("detail", "detail_base64") if name in one}} for line, one in found]
 
 
 def _key(line: Item) -> tuple[str, str, int]:

@@ -57,8 +57,8 @@ class CallLines:
     """There are more than `MOST_LINES`."""
 
 
-async def read_lines(engine: AsyncEngine, filters: Filters) -> JsonObject:
-    """Return a page: `items` and `next_cursor`. Raises AuditUnavailable."""
+async def read_lines(engine: AsyncEngine, filters: Filters, *, most_detail: int | None = None) -> JsonObject:
+    """Return a page: `items` and `next_cursor`. `most_detail`: so many bytes of each `detail`. Raises AuditUnavailable."""
     given: dict[str, Any] = {name: value for name in _COMPARED if (value := getattr(filters, name)) is not None}
     conditions = [_COMPARED[name] for name in given]
     given |= {name: to_column(given[name]) for name in ("key", "session", "policy", "hook", "event") if name in given}
@@ -71,32 +71,41 @@ async def read_lines(engine: AsyncEngine, filters: Filters) -> JsonObject:
         given |= {"after_call": after.call_id, "after_at": at, "after_process": to_column(after.process), "after_n": after.n}
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = "ORDER BY l.call_id DESC, l.at DESC, l.process DESC, l.n DESC LIMIT :most"
+    lines, cut = _cut(most_detail)
     async with reading(engine) as connection:
-        rows = list(await connection.execute(text(f"{_LINES} {where} {order}"), given | {"most": filters.limit + 1}))
+        rows = list(await connection.execute(text(f"{lines} {where} {order}"), given | cut | {"most": filters.limit + 1}))
     shown = rows[: filters.limit]
     last = shown[-1] if len(rows) > len(shown) else None
     return {"items": [line_item(row) for row in shown], "next_cursor": None if last is None else encode_cursor(_place(last))}
 
 
 async def newest_of_types(engine: AsyncEngine) -> list[JsonObject]:
-    """Return each type with the newest line of it that there is, by the time of its call. Raises AuditUnavailable."""
+    """Return each type with the newest line of it that there is, by the time of its call, without what the line says: `call_id`, `at`
+    and `event`. Raises AuditUnavailable."""
     found = []
+    newest = "SELECT call_id, at, event FROM debug_logs WHERE type = :type ORDER BY call_id DESC, at DESC LIMIT 1"
     async with reading(engine) as connection:
         for kind in BITS:
-            newest = f"{_LINES} WHERE l.type = :type ORDER BY l.call_id DESC, l.at DESC LIMIT 1"
             row = (await connection.execute(text(newest), {"type": kind})).one_or_none()
-            found.append({"type": kind, "newest": None if row is None else line_item(row)})
+            item = None if row is None else {"call_id": str(row.call_id), "at": _time(row.at), "event": from_column(row.event)}
+            found.append({"type": kind, "newest": item})
     return found
 
 
 async def lines_of_call(engine: AsyncEngine, call_id: UUID, *, most_detail: int | None = None) -> CallLines:
     """Return all lines of a call, in the order of time. `most_detail`: so many bytes of each `detail`. Raises AuditUnavailable."""
     order = "WHERE l.call_id = :call_id ORDER BY l.at, l.process, l.n LIMIT :most"
-    lines = _LINES if most_detail is None else _LINES.replace("l.detail,", "substring(l.detail for :cut) AS detail,")
-    given = {"call_id": call_id, "most": MOST_LINES + 1} | ({"cut": most_detail} if most_detail is not None else {})
+    lines, cut = _cut(most_detail)
     async with reading(engine) as connection:
-        rows = list(await connection.execute(text(f"{lines} {order}"), given))
+        rows = list(await connection.execute(text(f"{lines} {order}"), {"call_id": call_id, "most": MOST_LINES + 1, **cut}))
     return told([line_item(row) for row in rows[:MOST_LINES]], is_cut=len(rows) > MOST_LINES)
+
+
+def _cut(most_detail: int | None) -> tuple[str, dict[str, int]]:
+    """The lines with so much of what they say."""
+    if most_detail is None:
+        return _LINES, {}
+    return _LINES.replace("l.detail,", "substring(l.detail for :cut) AS detail,"), {"cut": most_detail}
 
 
 async def details_of(
@@ -155,11 +164,15 @@ def line_item(row: Any) -> JsonObject:
     texts = {name: None if (value := getattr(row, name)) is None else from_column(value) for name in ("policy", "hook", "key", "session")}
     return {
         "call_id": str(row.call_id), "process": from_column(row.process), "n": row.n,
-        "at": row.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"), "type": row.type,
+        "at": _time(row.at), "type": row.type,
         "event": from_column(row.event), "seq": row.seq, "number": row.number, "block": row.block, "policy": texts["policy"],
         "hook": texts["hook"], "duration_us": row.duration_us, "bytes": row.bytes, **payload("detail", row.detail), "key": texts["key"],
         "session": texts["session"],
     }  # fmt: skip
+
+
+def _time(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _place(row: Any) -> LinePosition:

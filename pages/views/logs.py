@@ -45,6 +45,7 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
     older = links.with_query(asked.path, {**given, "limit": limit, "cursor": page["next_cursor"]}) if page["next_cursor"] else None
     newest = links.with_query(asked.path, {**given, "limit": limit}) if asked.one("cursor") else None
     names = _FIELDS if kind else (*_FIELDS, "type")
+    types = [] if kind or given else [{**one, "about": _WORDS[one["type"]]} for one in await newest_of_types(reader.engine)]
     values = {
         "kind": kind, "about": _WORDS.get(kind, ""), "items": items, "list": asked.path, "keep": {"limit": limit} if limit else {},
         "fields": listing.fields("debug-logs", names[:7], given), "more_fields": listing.fields("debug-logs", names[7:], given),
@@ -54,9 +55,10 @@ async def logs(asked: Asked, kind: str = "") -> Answer:
         "tabs": [(name.capitalize() or "All", links.logs(name), name == kind, None, None) for name in ("", *BITS)],
         "setting": _setting(asked), "switches": await asked.services.switches.active(), "may_switch": asked.who.is_admin,
         "loggers": list(BITS), "longest": LONGEST_MIN, "for_key": given.get("key", ""),
-        "types": [] if kind or given else [{**one, "about": _WORDS[one["type"]]} for one in await newest_of_types(reader.engine)],
+        "types": types,
     }  # fmt: skip
-    calls = tuple(dict.fromkeys(UUID(line["call_id"]) for line in page["items"]))
+    lines = [*items, *(one["newest"] for one in types if one["newest"])]
+    calls = tuple(dict.fromkeys(UUID(line["call_id"]) for line in lines))
     return Page(template="logs.html", title=f"{kind or 'debug'} logs", values=values, shown=Shown(calls, len(items)) if calls else None)
 
 

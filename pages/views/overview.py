@@ -40,7 +40,7 @@ async def show_overview(asked: Asked) -> Page:
     made = {
         "figures": texts(values), "roles": values["workers"].get("roles"), "open": _rows(values), "many_open": _many_open(values),
         "doctor": values["doctor"].get("found"), "per_minute": values["record"].get("per_minute"), "refusals": refusals, "events": EVENTS,
-        "door": _door(door["items"]), "logs": [_log(one) for one in logs],
+        "door": _door(door["items"]), "logs": logs,
         "read": {name: group["age_s"] is not None for name, group in values.items()},
     }  # fmt: skip
     return Page(template="overview.html", title="Overview", values=made, shown=shown)
@@ -60,12 +60,6 @@ def _door(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         one["unknown"] += item["n"] if item["key"] is None else 0
         one["codes"][item["code"]] = one["codes"].get(item["code"], 0) + item["n"]
     return sorted(found.values(), key=lambda one: -one["n"])
-
-
-def _log(one: dict[str, Any]) -> dict[str, Any]:
-    """A type of debug logs with its newest line, without what the line says."""
-    newest = one["newest"]
-    return {"type": one["type"], "newest": newest and {name: newest[name] for name in ("call_id", "at", "event")}}
 
 
 async def stream_figures(asked: Asked) -> Download:

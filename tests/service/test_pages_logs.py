@@ -2,6 +2,7 @@
 
 import time
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -77,6 +78,12 @@ async def test_lists_of_lines_have_filters_pages_and_types(url: str, call: str) 
             *(("policy w 3c4d", line(call, n, "policy", "called", detail=b"needle" if n == 7 else b"")) for n in range(1, 8)),
             ("gateway g 1a2b", line(call, 1, "callback", "head")),
         )  # fmt: skip
+        # of a call of its own, which is older
+        other = str(UUID(int=UUID(call).int - (1 << 80)))
+        await store(url, other, ("policy w 3c4d", line(other, 1, "endpoint", "claim", detail=b"needle")))
+        newest = await pages.page("/debug/logs?limit=1")
+        assert "needle" not in repr(newest.values["types"]) and [bool(one["newest"]) for one in newest.values["types"]].count(True) == 3
+        assert newest.page.shown is not None and set(newest.page.shown.call_ids) == {UUID(call), UUID(other)}
         shown = await pages.page("/debug/logs?limit=3")
         assert len(shown.values["items"]) == 3 and "newest" in (await pages.page("/debug/logs")).html
         older = await pages.page(shown.values["pager"]["older"])
