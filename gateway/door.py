@@ -21,8 +21,8 @@ CONNECT_S, AGAIN_S = 3.0, 0.05
 """How long a request waits for the process of the pages, which may be starting, and how often it looks."""
 FORM_S = 10.0
 """How long a form may take to come."""
-MAX_STREAMS = 20
-"""So many of the relays may be streams of events, which stay open: the others are for pages."""
+MAX_STREAMS, MAX_IN_PIECES = 20, 24
+"""So many of the relays may be streams of events, which stay open; and so many streams and downloads: the others are for pages."""
 MAX_FORMS, MAX_FORMS_OF_ONE = 16, 2
 """Forms that are on their way in at once, and of one address: a relay is taken only once a form is here."""
 HEAD_MARGIN_S = 20.0
@@ -65,7 +65,7 @@ class Door:
         self._url = settings.pages_url
         self._head_s = settings.config.limits.audit_read_s + HEAD_MARGIN_S
         self._pages = pages
-        self._relays = self._streams = 0
+        self._relays = self._streams = self._in_pieces = 0
         self._forms = Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,9 +79,10 @@ class Door:
 
     async def _form(self, scope: Scope, receive: Receive, send: Send) -> bytes | None:
         """Return the form of a request; None where it was refused."""
-        # the peer, not what a proxy says of it: this is about connections
-        address = str((scope.get("client") or ("",))[0])
-        if self._forms.total() >= MAX_FORMS or self._forms[address] >= MAX_FORMS_OF_ONE:
+        address = self._address(scope)
+        # a trusted proxy that does not say for whom it asks: nobody knows how many they are
+        most = MAX_FORMS if address in self._pages.trusted_proxies else MAX_FORMS_OF_ONE
+        if self._forms.total() >= MAX_FORMS or self._forms[address] >= most:
             sentence = "Too many forms are on their way already. Try again in a second."
             await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
             return None
@@ -99,8 +100,7 @@ class Door:
         says_so = any(name == b"accept" and b"text/event-stream" in value.lower() for name, value in scope["headers"])
         is_stream = says_so or scope["path"].endswith("/events")
         if self._relays >= MAX_RELAYS or (is_stream and self._streams >= MAX_STREAMS):
-            sentence = f"{self._relays} pages are loading through this gateway already. Close a live view, or try again in a second."
-            await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
+            await self._refuse(send)
             return
         self._relays += 1
         self._streams += is_stream
@@ -110,16 +110,16 @@ class Door:
             self._relays -= 1
             self._streams -= is_stream
 
+    async def _refuse(self, send: Send) -> None:
+        sentence = f"{self._relays} pages are loading through this gateway already. Close a live view, or try again in a second."
+        await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
+
     async def _relay(self, scope: Scope, form: bytes, receive: Receive, send: Send) -> None:
         answer = _Answer(send)
-        writer: asyncio.StreamWriter | None = None
+        # from the beginning: who leaves while the process is waited for makes room at once
         gone = asyncio.create_task(_until_gone(receive), name="page reader")
+        relaying = asyncio.create_task(self._ask(scope, form, answer), name="page")
         try:
-            async with asyncio.timeout(CONNECT_S):
-                reader, writer = await self._connected()
-                writer.write(_request(scope, form, self._address(scope)))
-                await writer.drain()
-            relaying = asyncio.create_task(self._pass_on(reader, answer, is_head=scope["method"] == "HEAD"), name="page")
             try:
                 await asyncio.wait({relaying, gone}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -128,6 +128,8 @@ class Door:
                 await asyncio.wait({relaying})
             if not relaying.cancelled():
                 relaying.result()
+        except _FullError:
+            await self._refuse(send)
         except (OSError, TimeoutError, httptools.HttpParserError):
             if answer.has_begun:
                 # not completed: the connection ends, so that no client takes the beginning for the whole
@@ -137,6 +139,16 @@ class Door:
             await _say(send, 503, "The pages are away", sentence, (b"retry-after", b"2"))
         finally:
             gone.cancel()
+
+    async def _ask(self, scope: Scope, form: bytes, answer: "_Answer") -> None:
+        writer: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await self._connected()
+                writer.write(_request(scope, form, self._address(scope)))
+                await writer.drain()
+            await self._pass_on(reader, answer, is_head=scope["method"] == "HEAD")
+        finally:
             if writer is not None:
                 writer.close()
 
@@ -160,15 +172,29 @@ class Door:
         return await asyncio.open_connection(url.hostname, url.port, limit=_PIECE_BYTES)
 
     async def _pass_on(self, reader: asyncio.StreamReader, answer: "_Answer", *, is_head: bool) -> None:
-        async with asyncio.timeout(self._head_s) as head:
-            while not answer.is_whole:
-                data = await reader.read(_PIECE_BYTES)
-                if not data:
-                    raise ConnectionResetError("the process of the pages ended within an answer")
-                await answer.take(data, is_head=is_head)
-                if answer.has_begun:
-                    # a stream of events may be silent for long
-                    head.reschedule(None)
+        is_counted = False
+        try:
+            async with asyncio.timeout(self._head_s) as head:
+                while not answer.is_whole:
+                    data = await reader.read(_PIECE_BYTES)
+                    if not data:
+                        raise ConnectionResetError("the process of the pages ended within an answer")
+                    answer.take(data)
+                    if not (is_counted or is_head) and answer.is_in_pieces:
+                        if self._in_pieces >= MAX_IN_PIECES:
+                            raise _FullError
+                        self._in_pieces += 1
+                        is_counted = True
+                    await answer.send_on(is_head=is_head)
+                    if answer.has_begun:
+                        # a stream of events may be silent for long
+                        head.reschedule(None)
+        finally:
+            self._in_pieces -= is_counted
+
+
+class _FullError(Exception):
+    """So many answers in pieces are open already."""
 
 
 class _Answer:
@@ -182,9 +208,17 @@ class _Answer:
         self._has_head = self._has_end = False
         self.has_begun = self.is_whole = False
 
-    async def take(self, data: bytes, *, is_head: bool) -> None:
-        """Send on what these bytes hold."""
+    @property
+    def is_in_pieces(self) -> bool:
+        """Is this a stream or a download, which says no length and stays open for as long as its reader takes?"""
+        return self._has_head and not any(name == b"content-length" for name, _ in self._headers)
+
+    def take(self, data: bytes) -> None:
+        """Read these bytes of it."""
         self._parser.feed_data(data)
+
+    async def send_on(self, *, is_head: bool) -> None:
+        """Send on what was read."""
         if self._has_head and not self.has_begun:
             self.has_begun = True
             await self._send({"type": "http.response.start", "status": self._parser.get_status_code(), "headers": self._headers})

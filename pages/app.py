@@ -38,7 +38,8 @@ MOST_AT_ONCE = 8
 """Views at work at once; others wait. Each may hold a page of the record in memory."""
 MOST_OF_ONE, MOST_ASKED_BY_ONE = 3, 16
 """Those of one key, which must not keep out others; and how many of them may be asked for at once."""
-MOST_STREAMS_OF_ONE = 10
+MOST_STREAMS_OF_ONE, MOST_DOWNLOADS_OF_ONE = 10, 6
+"""Answers of one key that may be open at once: each lasts as long as its reader takes."""
 VIEW_S = 20.0
 """How much longer than one question to the record a whole page may take."""
 RECHECK_S = 4.0
@@ -64,7 +65,7 @@ class App:
         self._router = Router(routes)
         self._working = asyncio.Semaphore(MOST_AT_ONCE)
         self._turns = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_OF_ONE))
-        self._asked, self._streams = Counter[str](), Counter[str]()
+        self._asked, self._streams, self._downloads = Counter[str](), Counter[str](), Counter[str]()
         # one: two threads of one interpreter would only take turns
         self._renderer = ThreadPoolExecutor(1, thread_name_prefix="render")
 
@@ -164,8 +165,8 @@ class App:
         except TimeoutError:
             raise AuditUnavailable("the record took too long; narrow it with since, until or call_id") from None
         if reply.pieces is not None:
-            of_stream = session.who.key_id if reply.media_type == _STREAM else None
-            reply.pieces = self._while_logged_in(reply.pieces, cookie, of_stream)
+            is_open = self._streams if reply.media_type == _STREAM else self._downloads
+            reply.pieces = self._while_logged_in(reply.pieces, cookie, is_open, session.who.key_id)
         if head.one("tz"):
             reply.headers.append(_cookie(site, ZONE_COOKIE, zone, _YEAR_S, is_hidden=False))
         return reply
@@ -176,8 +177,7 @@ class App:
             case Redirect():
                 return Reply.redirect(_kept(answer.to, head))
             case Download():
-                if answer.media_type.encode() == _STREAM and self._streams[asked.who.key_id] >= MOST_STREAMS_OF_ONE:
-                    raise RateLimited(f"this key has {MOST_STREAMS_OF_ONE} live pages open already; close one", retry_after_s=5)
+                self._check_open(answer, asked.who.key_id)
                 await self._note(answer.shown, asked)
                 return await Reply.of_pieces(answer)
             case Page():
@@ -185,6 +185,13 @@ class App:
                 body = await asyncio.get_running_loop().run_in_executor(self._renderer, make)
                 await self._note(answer.shown, asked)
                 return Reply(answer.status, body, b"application/json" if head.wants_json else b"text/html; charset=utf-8")
+
+    def _check_open(self, answer: Download, key_id: str) -> None:
+        if answer.media_type.encode() == _STREAM:
+            if self._streams[key_id] >= MOST_STREAMS_OF_ONE:
+                raise RateLimited(f"this key has {MOST_STREAMS_OF_ONE} live pages open already; close one", retry_after_s=5)
+        elif self._downloads[key_id] >= MOST_DOWNLOADS_OF_ONE:
+            raise RateLimited(f"this key has {MOST_DOWNLOADS_OF_ONE} downloads under way already; let one end", retry_after_s=5)
 
     async def _note(self, shown: Shown | None, asked: Asked) -> None:
         if shown is None:
@@ -207,13 +214,14 @@ class App:
         finally:
             self._asked[key_id] -= 1
 
-    async def _while_logged_in(self, pieces: AsyncIterator[bytes], cookie: str, of_stream: str | None) -> AsyncGenerator[bytes]:
-        """Hand on the pieces until the login ends. None waits for the look at the login: a stream of events would be late by it.
-        `of_stream`: the key whose stream of events this is."""
+    async def _while_logged_in(
+        self, pieces: AsyncIterator[bytes], cookie: str, is_open: Counter[str], key_id: str
+    ) -> AsyncGenerator[bytes]:
+        """Hand on the pieces until the login ends, and count them as one of this key. None waits for the look at the login: a stream of
+        events would be late by it."""
         over = asyncio.create_task(self._until_logged_out(cookie), name="login of a stream")
         waiting: asyncio.Task[bytes | None] | None = None
-        if of_stream is not None:
-            self._streams[of_stream] += 1
+        is_open[key_id] += 1
         try:
             while True:
                 waiting = waiting or asyncio.create_task(_next(pieces), name="next piece")
@@ -226,8 +234,7 @@ class App:
                     return
                 yield piece
         finally:
-            if of_stream is not None:
-                self._streams[of_stream] -= 1
+            is_open[key_id] -= 1
             left = {task for task in (waiting, over) if task is not None}
             for task in left:
                 task.cancel()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.door import MAX_FORMS, MAX_FORMS_OF_ONE, MAX_STREAMS, Door, is_page
+from gateway.door import MAX_FORMS, MAX_FORMS_OF_ONE, MAX_IN_PIECES, MAX_STREAMS, Door, is_page
 from pages.guard import NOWHERE
 from pages.main import LazyApp, bind
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
@@ -29,6 +29,7 @@ class Behind:
         self.asked = b""
         self.raw = OK
         self.holds = asyncio.Event()
+        self.stays = False
         self.open = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +38,7 @@ class Behind:
             self.asked = await reader.readuntil(b"\r\n\r\n")
             writer.write(self.raw)
             await writer.drain()
-            if not self.raw:
+            if self.stays or not self.raw:
                 await self.holds.wait()
         finally:
             self.open -= 1
@@ -111,6 +112,8 @@ async def test_without_a_process_behind_it_says_so(tmp_path: Path) -> None:
     status, headers, body = await ask(door(tmp_path))
     assert status == 503 and b"sluice pages" in body and (b"retry-after", b"2") in headers
     assert dict(headers)[b"content-security-policy"].startswith(b"default-src 'none'")
+    # who leaves meanwhile is told nothing, and makes room at once
+    assert await ask(door(tmp_path), leaves=True) == (0, [], b"")
 
 
 @pytest.mark.parametrize("raw", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-le", b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"])
@@ -171,6 +174,22 @@ async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> N
     assert (of._relays, of._streams) == (0, 0)
 
 
+async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
+    behind.raw, behind.stays = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n", True
+    of = door(tmp_path)
+    waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_IN_PIECES)]
+    while of._in_pieces < MAX_IN_PIECES:
+        await asyncio.sleep(0)
+    status, headers, _ = await ask(of)
+    assert status == 503 and (b"retry-after", b"1") in headers
+    behind.raw, behind.stays = OK, False
+    assert (await ask(of))[0] == 200
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert (of._relays, of._in_pieces) == (0, 0)
+
+
 async def test_forms_that_do_not_come_take_no_room_of_pages(behind: Behind, tmp_path: Path) -> None:
     of = door(tmp_path)
     comes = asyncio.Event()
@@ -207,6 +226,22 @@ async def test_one_address_has_few_forms_on_their_way(behind: Behind, tmp_path: 
     assert (await ask(of, "POST"))[0] == 503
     of._forms.clear()
     assert (await ask(of, "POST"))[0] == 200
+
+
+@pytest.mark.parametrize(("said", "counted", "most"), [
+    ((), "10.1.2.3", MAX_FORMS), (((b"x-forwarded-for", b"9.9.9.9, 2.2.2.2"),), "2.2.2.2", MAX_FORMS_OF_ONE),
+])  # fmt: skip
+async def test_forms_through_a_trusted_proxy_are_counted_by_who_sends_them(
+    behind: Behind, tmp_path: Path, said: tuple[tuple[bytes, bytes], ...], counted: str, most: int
+) -> None:
+    of = door(tmp_path, trusted_proxies=("10.1.2.3",))
+    of._forms[counted] = most
+    assert (await ask(of, "POST", *said))[0] == 503
+    of._forms[counted] = most - 1
+    assert (await ask(of, "POST", *said))[0] == 200
+    # somebody else behind it
+    of._forms[counted] = min(most, MAX_FORMS - 1)
+    assert (await ask(of, "POST", (b"x-forwarded-for", b"3.3.3.3")))[0] == 200
 
 
 async def test_its_own_answers_have_the_headers_of_pages(tmp_path: Path) -> None:
