@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from io import SEEK_END
 from tempfile import SpooledTemporaryFile
 from typing import Any
 from uuid import UUID
@@ -260,14 +261,37 @@ async def show_block(asked: Asked) -> Page:
 
 
 async def spooled(lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
-    """Hand on pieces once all of them are in a file without a name: whoever takes them slowly holds no connection and no snapshot."""
+    """Hand on pieces that come through a file without a name, which is filled beside: whoever takes them slowly holds no connection and no
+    snapshot, and a long export begins at once."""
     with SpooledTemporaryFile(max_size=SPOOLED_BYTES) as file:
-        async with aclosing(lines):
-            async for piece in lines:
-                file.write(piece)
-        file.seek(0)
-        while piece := file.read(PIECE_BYTES):
-            yield piece
+        grown, taken = asyncio.Event(), 0
+
+        async def fill() -> None:
+            try:
+                async with aclosing(lines):
+                    async for piece in lines:
+                        file.seek(0, SEEK_END)
+                        file.write(piece)
+                        grown.set()
+            finally:
+                grown.set()
+
+        filling = asyncio.create_task(fill(), name="export")
+        try:
+            while True:
+                file.seek(taken)
+                if piece := file.read(PIECE_BYTES):
+                    taken += len(piece)
+                    yield piece
+                elif filling.done():
+                    filling.result()
+                    return
+                else:
+                    grown.clear()
+                    await grown.wait()
+        finally:
+            filling.cancel()
+            await asyncio.wait({filling})
 
 
 async def export(asked: Asked) -> Download:

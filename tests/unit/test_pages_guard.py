@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pages.app import MOST_ASKED_BY_ONE, MOST_OF_ONE, App, _failed
+from pages.app import MOST_ASKED_BY_ONE, MOST_DOWNLOADS_OF_ONE, MOST_OF_ONE, App, _failed
 from pages.guard import Head, Misdirected, Site, check_source, is_followed_link, place, read_cookie, read_headers, safe_next, site_of
 from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts
-from pages.page import Route
+from pages.page import Asked, Download, Route, Who, sliced
 from pages.router import Router
 from pages.views.call import SPOOLED_BYTES, spooled
 from protocol.config import Config, Pages
-from protocol.errors import Forbidden, InvalidRequest, NotFound, RateLimited
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, RateLimited
 from protocol.runtime import Runtime
 from sluice.logs import JsonLines
 
@@ -179,21 +179,70 @@ async def test_one_key_leaves_room_for_others() -> None:
     await app.close()
 
 
-async def test_an_export_is_whole_before_any_of_it_is_taken() -> None:
-    left = 3
+async def test_an_export_begins_at_once_and_is_read_whole_whoever_takes_it_slowly() -> None:
+    goes_on, is_read = asyncio.Event(), asyncio.Event()
 
     async def lines() -> AsyncGenerator[bytes]:
-        nonlocal left
-        while left:
+        yield b"first"
+        await goes_on.wait()
+        for _ in range(3):
             yield b"x" * SPOOLED_BYTES
-            left -= 1
+        is_read.set()
 
     pieces = spooled(lines())
-    size = len(await anext(pieces))
-    assert left == 0
-    async for piece in pieces:
-        size += len(piece)
-    assert size == 3 * SPOOLED_BYTES
+    assert await anext(pieces) == b"first"
+    goes_on.set()
+    await is_read.wait()
+    assert sum([len(piece) async for piece in pieces]) == 3 * SPOOLED_BYTES
+
+
+async def test_an_export_that_fails_is_not_completed_and_one_that_nobody_takes_ends() -> None:
+    has_ended = False
+
+    async def lines(fault: Exception | None) -> AsyncGenerator[bytes]:
+        nonlocal has_ended
+        try:
+            yield b"first"
+            if fault is not None:
+                raise fault
+            await asyncio.Event().wait()
+        finally:
+            has_ended = True
+
+    pieces = spooled(lines(AuditUnavailable("away")))
+    assert await anext(pieces) == b"first"
+    with pytest.raises(AuditUnavailable):
+        await anext(pieces)
+    assert has_ended
+    has_ended = False
+    pieces = spooled(lines(None))
+    assert isinstance(pieces, AsyncGenerator) and await anext(pieces) == b"first"
+    await pieces.aclose()
+    assert has_ended
+
+
+async def test_answers_of_one_key_that_stay_open_leave_room_for_others() -> None:
+    app = App(Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"), ())
+
+    async def opened(key_id: str, media_type: str = "text/plain") -> AsyncGenerator[bytes]:
+        asked = Asked(path="/debug/x", params={}, query=(), who=Who("k", key_id, frozenset(), "l"), services=app._services)
+        reply = await app._shown(Download(pieces=sliced(b"x" * 2**20), media_type=media_type), head(), asked)
+        assert reply.pieces is not None
+        is_open = app._streams if media_type == "text/event-stream" else app._downloads
+        pieces = app._while_logged_in(reply.pieces, "", is_open, key_id)
+        await anext(pieces)
+        return pieces
+
+    held = [await opened("a") for _ in range(MOST_DOWNLOADS_OF_ONE)]
+    with pytest.raises(RateLimited):
+        await opened("a")
+    held += [await opened("b"), await opened("a", "text/event-stream")]
+    await held.pop(0).aclose()
+    held.append(await opened("a"))
+    for pieces in held:
+        await pieces.aclose()
+    assert not app._downloads.total() and not app._streams.total()
+    await app.close()
 
 
 def test_a_path_is_taken_apart_before_it_is_read() -> None:
