@@ -17,12 +17,12 @@ Word = Literal["right", "wrong", "unsure"]
 WORDS: tuple[Word, ...] = get_args(Word)
 MAX_NOTE_CHARS = 2_000
 MAX_LABELS = 100
-"""Of one block."""
+"""Of one block by one key: nobody has the last word by saying much."""
 _KNOWN = text("""
 SELECT EXISTS (SELECT FROM tool_calls WHERE call_id = :call AND block = :block)
     OR EXISTS (SELECT FROM blocks WHERE call_id = :call AND block = :block)
     OR EXISTS (SELECT FROM judgements WHERE call_id = :call AND block = :block),
-    (SELECT count(*) FROM labels WHERE call_id = :call AND block = :block)
+    (SELECT count(*) FROM labels WHERE call_id = :call AND block = :block AND key_id = :key_id)
 """)
 _NEWEST = text("""
 SELECT DISTINCT ON (l.call_id, l.block) l.call_id, l.block, l.label, l.note, l.key, l.at FROM labels l
@@ -46,11 +46,11 @@ class Labels:
             raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
         values: dict[str, Any] = {"call_id": call_id, "block": block, "key": to_column(key), "key_id": key_id, "label": label}
         async with reading(self._engine) as connection:
-            is_known, before = (await connection.execute(_KNOWN, {"call": call_id, "block": block})).one()
+            is_known, before = (await connection.execute(_KNOWN, {"call": call_id, "block": block, "key_id": key_id})).one()
             if not is_known:
                 raise NotFound(f"nothing was decided of a block {block} of this call", param="block")
             if before >= MAX_LABELS:
-                raise InvalidRequest(f"has {MAX_LABELS} labels already", param="block")
+                raise InvalidRequest(f"has {MAX_LABELS} labels of this key already", param="block")
             await connection.execute(insert(Label).values(**values, note=to_column(note.strip())))
             await connection.commit()
 

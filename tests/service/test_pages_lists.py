@@ -176,8 +176,12 @@ async def test_only_what_was_decided_has_labels_and_not_without_end(url: str, re
         await lists.label(replace(asked, form={"right": f"{call}-2"}))
     for _ in range(2):
         await lists.label(replace(asked, form={"wrong": f"{call}-1"}))
-    with pytest.raises(InvalidRequest, match="labels already"):
+    with pytest.raises(InvalidRequest, match="labels of this key already"):
         await lists.label(replace(asked, form={"wrong": f"{call}-1"}))
+    # who said much does not have the last word
+    other = replace(asked.who, key="other", key_id="other")
+    await lists.label(replace(asked, who=other, form={"right": f"{call}-1"}))
+    assert (await asked.services.labels.newest([(UUID(call), 1)]))[UUID(call), 1]["key"] == "other"
 
 
 async def test_what_the_door_refused_of_a_key_is_counted_by_day(url: str, reader: AuditReader) -> None:
