@@ -31,14 +31,16 @@ SELECT CASE
     ELSE (SELECT count(*) FROM gone) END
 """
 """Return the result that `sluice_drop_before` would have; it also counts calls of which only the end is stored."""
-_WHOLE: LiteralString = """
-SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid IN (to_regclass('dead_letters'), to_regclass('audit_reviews'), to_regclass('labels'))
+_LETTERS: LiteralString = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('dead_letters')
 """
-_READS: LiteralString = """
-SELECT DISTINCT n.nspname, c.relname FROM reads r JOIN pg_class c ON c.oid = r.tableoid JOIN pg_namespace n ON n.oid = c.relnamespace
+_IN_USE: LiteralString = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid IN (to_regclass('audit_reviews'), to_regclass('labels'))
+UNION SELECT n.nspname, c.relname FROM reads r JOIN pg_class c ON c.oid = r.tableoid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE r.call_ids @> ARRAY[%s]
 """
+"""What people read and write all the time, of all days: writing it anew would stop the pages."""
 
 
 def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False, dry_run: bool = False) -> int:
@@ -58,6 +60,7 @@ def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = Fal
         if rows and not dry_run:
             with Sealer(database_url) as sealer:
                 sealer.seal([call_id])
+            _delete_late_lines(connection, call_id)
         if (rows or rewrite) and not dry_run:
             _vacuum(connection, call_id, "(FULL) " if rewrite else "")
     return rows
@@ -72,6 +75,13 @@ def _redact(connection: psycopg.Connection, call_id: UUID, reason: str, *, dry_r
         if dry_run or rows <= 0:
             raise psycopg.Rollback(transaction)
     return rows
+
+
+def _delete_late_lines(connection: psycopg.Connection, call_id: UUID) -> None:
+    """Debug lines that were being written meanwhile: their writer looked for the redaction before it was there. It is waited for."""
+    with connection.transaction():
+        connection.execute("LOCK TABLE debug_logs IN SHARE ROW EXCLUSIVE MODE")
+        connection.execute("DELETE FROM debug_logs WHERE call_id = %s", (call_id,))
 
 
 def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False) -> int:
@@ -140,7 +150,7 @@ def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -
     places = [(form.table, form.table) for form in FORMS if form.content]
     # their rows are gone: of the day of the call
     places += [(table, of) for table in ("histories", "debug_logs") for of in ("calls", "ends")]
-    tables = set(connection.execute(_WHOLE))
+    tables = set(connection.execute(_LETTERS))
     for table, of in places:
         tables |= set(
             connection.execute(
@@ -151,6 +161,6 @@ def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -
                 (table, len(of) + 1, call_id),
             )
         )  # fmt: skip
-    tables |= set(connection.execute(_READS, (call_id,)))
-    for schema, name in sorted(tables):
-        connection.execute(sql.SQL("VACUUM {}{}").format(sql.SQL(how), sql.Identifier(schema, name)))
+    for own, chosen in ((how, tables), ("", set(connection.execute(_IN_USE, (call_id,))))):
+        for schema, name in sorted(chosen):
+            connection.execute(sql.SQL("VACUUM {}{}").format(sql.SQL(own), sql.Identifier(schema, name)))

@@ -5,8 +5,10 @@ import json
 import time
 from uuid import UUID
 
+import psycopg
 import pytest
 
+from db.link import conninfo
 from db.migrations.debugging import DOOR_DAYS
 from db.read.queries import AuditReader
 from db.seals.redact import redact
@@ -15,6 +17,7 @@ from gateway.refusals import Refusals
 from protocol.debug import ANY, BYTES_PER_S, FULL, FULL_BYTES, LINES_PER_CALL, LINES_PER_S, PREVIEW, DoorCount, Line
 from protocol.errors import Forbidden, InvalidRequest, Unauthenticated
 from sluice import debug_cli
+from sluice.audit_run import read_filters
 from streams import debug_lines, layout
 from streams.connection import Connection
 from streams.debug_lines import DebugLines
@@ -68,8 +71,8 @@ async def test_what_is_trimmed_while_nobody_drains_is_counted_as_the_page_counts
     lines = DebugLines(redis, "policy p", memory_share=0.7, shards=2)
     own, written, stored = lines.of(call, ANY), 0, 0
     own.shard = 0
-    for count in (1_000, 3, 1_000):
-        # no writer is there meanwhile, at first none ever was
+    for count in (1, 1_000, 3, 1_000):
+        # no writer is there meanwhile
         for _ in range(count):
             own.write("endpoint", "chunks")
             lines.flush()
@@ -82,6 +85,12 @@ async def test_what_is_trimmed_while_nobody_drains_is_counted_as_the_page_counts
     for shard in (1, 0, 1):
         lines._send_lines(shard, [Line(layout.new_call_id(), 1, time.time_ns() // 1000, "endpoint", "claim")])
     await drained(redis, url, "SELECT count(*)::int FROM debug_logs", stored + 3, shards=2)
+    assert await redis.call("GET", layout.debug_lost_key()) == b"%d" % (written - stored + 9)
+    # a Redis that lost what it knew of the process: what it sent in all is not lost
+    await redis.call("DEL", layout.debug_seen_key())
+    own.write("endpoint", "chunks")
+    lines.flush()
+    await drained(redis, url, "SELECT count(*)::int FROM debug_logs", stored + 4)
     assert await redis.call("GET", layout.debug_lost_key()) == b"%d" % (written - stored + 9)
     async with pages_of(url, {}) as pages:
         assert (await pages.page(f"/debug/calls/{call}/hooks")).values["lost"] == written - stored
@@ -218,6 +227,21 @@ async def test_lines_go_with_their_call_with_time_and_with_what_they_take(url: s
     await writer.close()
 
 
+async def test_a_line_that_is_on_its_way_while_its_call_is_redacted_goes_too(url: str, call: str) -> None:
+    insert = (
+        "INSERT INTO debug_logs (call_id, process, n, at, type, event, detail) VALUES (%s, 'p', 1, now(), 'endpoint', 'claim', 'secret')"
+    )
+    waits = "SELECT count(*)::int FROM pg_locks WHERE relation = 'debug_logs'::regclass AND NOT granted"
+    async with await psycopg.AsyncConnection.connect(conninfo(url)) as writer:
+        # it looked for a redaction before there was one
+        await writer.execute(insert, (call,))
+        redacting = asyncio.create_task(asyncio.to_thread(redact, url, UUID(call), "secret"))
+        await wait_until(lambda: redacting.done() or rows(url, waits) == [(1,)])
+        await writer.commit()
+        assert await redacting > 0
+    assert rows(url, "SELECT count(*)::int FROM debug_logs") == [(0,)]
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 async def test_lines_are_followed_as_they_come(url: str, call: str, capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
     reader, writer = AuditReader.open(url), DebugLogWriter(url)
@@ -248,8 +272,13 @@ async def test_lines_are_followed_as_they_come(url: str, call: str, capsys: pyte
 async def test_a_call_that_has_many_lines_is_followed_from_its_first(url: str, call: str, capsys: pytest.CaptureFixture[str]) -> None:
     reader, writer = AuditReader.open(url), DebugLogWriter(url)
     await writer.open()
-    await writer.store([("policy p 1a2b", Line(call, n, time.time_ns() // 1000 + n, "endpoint", f"step-{n}.")) for n in range(1, 301)])
+    await writer.store(
+        [("policy p 1a2b", Line(call, n, time.time_ns() // 1000 + n, "endpoint", f"step-{n}.", detail=b"said")) for n in range(1, 301)]
+    )
     await writer.close()
+    # what is read again and again is without what it says
+    looked = await debug_cli._newest(reader, await reader.named(read_filters([("call_id", call)], "debug-logs")))
+    assert len(looked) == 300 and not any(line["detail"] for line in looked)
     following, said = asyncio.create_task(debug_cli._follow(reader, [("call_id", call[:13])], True)), ""
 
     def told() -> str:
@@ -260,5 +289,5 @@ async def test_a_call_that_has_many_lines_is_followed_from_its_first(url: str, c
     await wait_until(lambda: "step-300." in told())
     following.cancel()
     await asyncio.wait([following])
-    assert [json.loads(line)["n"] for line in told().splitlines()] == [*range(1, 301)]
+    assert [(line["n"], line["detail"]) for line in map(json.loads, told().splitlines())] == [(n, "said") for n in range(1, 301)]
     await reader.close()

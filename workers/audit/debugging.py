@@ -135,11 +135,13 @@ class DebugDrain:
         for one in batches:
             upto = one.sent + len(one.lines)
             for field, before, after in ((f"{shard} {one.process}", one.sent, upto), (f"lost {one.process}", one.lost, one.lost)):
-                seen = self._seen.pop(field, 0)
+                known = self._seen.pop(field, None)
+                # of a process that is not known nobody knows what came before: it was counted, or went with what knew it
+                seen = known if known is not None else before if one.sent else 0
                 lost += max(0, before - seen)
                 self._seen[field] = max(seen, after)
-                if after > seen:
-                    changed[field] = after
+                if known is None or after > seen:
+                    changed[field] = self._seen[field]
         key = layout.debug_seen_key()
         if lost:
             self._redis.send_quiet("INCRBY", layout.debug_lost_key(), lost)
