@@ -8,7 +8,6 @@ from typing import LiteralString
 _HERE = Path(__file__).resolve().parents[1]
 SCRIPTS = next((path for path in (_HERE / "scripts", _HERE.parent / "alembic") if path.is_dir()), _HERE / "scripts")
 """In a checkout `alembic/`; a wheel carries it as `db/scripts`."""
-"""The advisory lock of who changes the tables."""
 IDENTITY: LiteralString = "SELECT id FROM identity"
 """Which database this is."""
 FIRST_DAYS = 2
