@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
+from uuid import UUID
 
 import typer
 
 from db.seals import checkpoints
-from db.seals.archive import archive_before, restore
+from db.seals.archive import archive_before
 from db.seals.folder import Damaged, Verdict, check_archive
+from db.seals.proof import time_of_call
+from db.seals.restore import copies_of, restore
 from db.seals.retention import Retention
 from protocol.errors import InvalidRequest
 from sluice.audit_options import AsJson
@@ -99,12 +102,40 @@ def _tell(bad: Sequence[Verdict], days: dict[str, int], count: int, has_key: boo
         return
     vouched = [*(["signed by the key"] if has_key else []), *(["under a checkpoint kept elsewhere"] if has_kept else [])]
     typer.echo(f"ok: {total}, {' and '.join(vouched) or 'each against itself: without --public-key or --against nothing vouches for it'}")
-    note("not shown by folders: that no call of a day is missing, and that no day is")
+    note("not shown by folders: that no call is missing, no newest part of a call's seal with its late rows, and no day")
 
 
 def archive_folder() -> str:
     """Return the directory that the configuration names for archived days; empty: none. Raises SettingsError."""
     return load_config(load_settings().config).retention.archive
+
+
+def tell_copies(call_id: UUID, *, is_more: bool) -> list[str]:
+    """Return a sentence for each folder that holds content of a redacted call, if the configuration names a directory. `is_more`: as
+    `copies_of` has it. Raises SettingsError, AuditUnavailable."""
+    folder = archive_folder()
+    if not folder:
+        return []
+    try:
+        copies = copies_of(database_url(), Path(folder), call_id, is_more=is_more)
+    except OSError:
+        day = f"{time_of_call(call_id):%Y-%m-%d}"
+        return [f"{folder} cannot be read here: a folder of {day} in it holds its content still (docs/audit.md, Archive, says what to do)"]
+    found = []
+    for copy in copies:
+        if not copy.is_readable:
+            found.append(f"{copy.path} cannot be read: it may hold its content still")
+        elif copy.more:
+            found.append(
+                f"{copy.path} holds its content still, and rows of all calls of that day that the database has no more "
+                f"({', '.join(copy.more)}): keep it. `sluice audit restore` leaves the content of this call out"
+            )
+        else:
+            found.append(
+                f"{copy.path} holds its content still: archive that day again when a checkpoint is over the redaction, "
+                "which makes a folder beside it, then delete this one"
+            )
+    return found
 
 
 def take_turn(retention: Retention) -> None:

@@ -21,7 +21,6 @@ from db.holes import say_incomplete
 from db.letters import say_letters
 from db.read.queries import AuditReader
 from db.seals import checkpoints
-from db.seals.proof import time_of_call
 from db.seals.redact import drop_before
 from db.seals.redact import redact as redact_call
 from db.seals.retention import KINDS, Retention, Step
@@ -171,9 +170,8 @@ def redact(
         note(f"nothing to do: all content of call {call_id} is deleted already{'; its files are written anew' if rewrite else ''}")
     else:
         note(f"{'would redact' if dry_run else 'redacted'} {_many(rows, 'row')} of call {call_id}")
-    if folder := run_here(archive_cli.archive_folder, as_json):
-        of = f"{time_of_call(call_id):%Y-%m-%d}"
-        note(f"a folder of {of} that is in {folder} already holds its content still: delete it, and have that day archived again")
+    for sentence in run_here(lambda: archive_cli.tell_copies(call_id, is_more=dry_run and rows > 0), as_json):
+        note(sentence)
 
 
 @app.command("drop")

@@ -1,4 +1,4 @@
-"""A day of the record as a folder of files: written, read back and verified before anybody drops its rows, and restored from.
+"""A day of the record as a folder of files: written, read back and verified before anybody drops its rows.
 
 `TABLE.copy.gz` holds the rows as COPY BINARY sends them, which is what seals hash; `seals.jsonl.gz` a line a call with its seals, salt
 and what redactions and retention kept; `nodes.gz` and `checkpoints.jsonl.gz` what leads from the seals to checkpoints
@@ -34,6 +34,7 @@ from db.seals.folder import (
     PIECE,
     SEALS,
     UNREADABLE,
+    Checked,
     Damaged,
     Leaves,
     bounds_of,
@@ -47,14 +48,12 @@ from db.seals.folder import (
     read_seals,
 )
 from db.seals.merkle import nodes_beside, root_beside
-from db.seals.redact import changing
 from db.seals.shed import find_shed
 from db.seals.verify import snapshot
 from db.seals.verify_rows import check_rows
 from db.seals.verify_tree import Dropped, find_dropped
 from protocol.errors import AuditUnavailable, InvalidRequest
 
-SCHEMA = "sluice_restored"
 TABLES = tuple(form.table for form in FORMS)
 MAX_CHECKPOINTS = 10_000
 """So many a folder holds: those of a week at one a minute. The folder of the next day goes on from there."""
@@ -127,52 +126,6 @@ def archive_day(database_url: str, day: date, to: Path) -> Archived:
     return Archived(name, rows, day, work.seen)
 
 
-def restore(database_url: str, source: Path, day: date) -> int:
-    """Put the rows of a day into tables of the schema `sluice_restored`, which they may be in already; returns how many rows.
-
-    Where there are several folders of the day, what a later one holds of a call in a table takes the place of what an earlier one does.
-    Raises Damaged, OSError, AuditUnavailable.
-    """
-    folders = [one for one in folders_in(source) if one.name[:10] == str(day)]
-    if not folders:
-        raise Damaged(f"{source} has no folder of {day}")
-    for folder in folders:
-        check_folder(folder)
-    low, high = bounds_of(day)
-    with changing(database_url) as connection, connection.transaction():
-        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
-        total = 0
-        for form in FORMS:
-            own = sql.Identifier(SCHEMA, form.table)
-            like = sql.SQL("CREATE TABLE IF NOT EXISTS {} (LIKE {} INCLUDING DEFAULTS)")
-            connection.execute(like.format(own, sql.Identifier(form.table)))
-            connection.execute(sql.SQL("DELETE FROM {} WHERE call_id >= %s AND call_id < %s").format(own), (low, high))
-            for folder in folders:
-                _restore_table(connection, folder, form.table, own, is_first=folder == folders[0])
-            counted = connection.execute(
-                sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(own), (low, high)
-            ).fetchone()
-            total += counted[0] if counted else 0
-    return total
-
-
-def _restore_table(connection: psycopg.Connection, folder: Path, table: str, own: sql.Identifier, *, is_first: bool) -> None:
-    form = next((one for one in forms_of(read_manifest(folder)["form"]) if one.table == table), None)
-    if form is None:
-        return
-    piece, columns = own if is_first else sql.Identifier(f"piece_{table}"), sql.SQL(form.columns)
-    if not is_first:
-        connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(piece, own))
-    into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(piece, columns)
-    with connection.cursor() as cursor, cursor.copy(into) as copy, gzip.open(file_of(folder, table), "rb") as file:
-        while data := file.read(PIECE):
-            copy.write(data)
-    if not is_first:
-        connection.execute(sql.SQL("DELETE FROM {} WHERE call_id IN (SELECT call_id FROM {})").format(own, piece))
-        connection.execute(sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(own, piece, columns))
-        connection.execute(sql.SQL("DROP TABLE {}").format(piece))
-
-
 @contextmanager
 def _making(work: "_Day", to: Path) -> Iterator[Path]:
     """Lend a folder with a temporary name, which does not stay under it."""
@@ -214,7 +167,7 @@ class _Day:
             if manifest["record"] != self.record:
                 raise self.refused(f"{folder} is of another record ({manifest['record']}): each needs a directory of its own")
             gone = {(UUID(one["call_id"]).int & 0xFFFF) - 1 for one in manifest["gone"]}
-            return gone <= set(self._gone) and self._has_all(folder) and check_folder(folder).record == self.record
+            return gone <= set(self._gone) and self._has_all(folder) and self._counts_all(manifest) and self._is_own(check_folder(folder))
         except UNREADABLE:
             return False
 
@@ -230,6 +183,23 @@ class _Day:
                 if (line["parts"][-1]["position"], line["parts"][-1]["sha256"]) != (position, digest.hex()):
                     return False
         return True
+
+    def _counts_all(self, manifest: dict[str, Any]) -> bool:
+        """Say whether no table has more rows of the day than the folder: one that came late may be under no seal yet."""
+        low, high = self._low, self._high
+        for place, form in enumerate(forms_of(manifest["form"])):
+            query = sql.SQL("SELECT count(*) FROM {} WHERE call_id >= %s AND call_id < %s").format(sql.Identifier(form.table))
+            # of those that went some may have come since; they stay until the whole day goes
+            row = None if place in self._gone else self._connection.execute(query, (low, high)).fetchone()
+            if row is not None and row[0] > manifest["files"][form.table]["rows"]:
+                return False
+        return True
+
+    def _is_own(self, found: Checked) -> bool:
+        """Say whether all checkpoints of a folder are on record: anybody can make others of the same name."""
+        sizes = [checkpoints.parse(text).size for text in found.texts]
+        known = {row[0] for row in self._connection.execute("SELECT text FROM checkpoints WHERE size = ANY(%s)", (sizes,))}
+        return found.record == self.record and known.issuperset(found.texts)
 
     def write(self, folder: Path) -> int:
         """Write the files and verify them; returns how many rows."""
@@ -322,8 +292,8 @@ class _Day:
             except ValueError:
                 continue
             except AuditUnavailable as error:
-                if is_trusting:
-                    raise self.refused(error.message) from error
+                # too many tiles are missing, also where one that is there is damaged: no word against the seals
+                raise self.refused(error.message) from error
         else:
             raise self.refused("its seals do not lead to the checkpoint: run `sluice audit verify`")
         with _packed(file_of(folder, NODES)) as file:

@@ -1,12 +1,13 @@
 """Archives days in a process of its own, of the lowest priority: an audit writer has other work, and stops at once.
 
 `run` starts it and waits. It is told what to do by a line of JSON on its stdin, so that no password is in a list of processes, and ends
-when that closes, with whoever started it; what it leaves then has a temporary name.
+when that closes, with whoever started it; what it leaves then has a temporary name. It loads nothing from the working directory.
 """
 
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
@@ -25,16 +26,15 @@ _ERRORS = {"unavailable": AuditUnavailable, "refused": InvalidRequest}
 def run(
     database_url: str, days: tuple[date, date], to: Path, tables: Sequence[str], started: Callable[[Popen[bytes]], object]
 ) -> tuple[date, int] | None:
-    """Archive the days from one to before another of which these tables hold rows. `started` gets the process; who kills it has this raise
-    AuditUnavailable.
+    """Archive the days from one to before another of which these tables hold rows. `started` gets the process, to end it.
 
     Returns the first of the days and the position of the newest seal that there was then; None where there are no rows. Raises
-    InvalidRequest, AuditUnavailable.
+    InvalidRequest, also where the process ended by itself or was ended, so that what else is due goes on; AuditUnavailable.
     """
     asked = {"url": database_url, "days": [str(day) for day in days], "to": str(to), "tables": list(tables)}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))}
     # a session of its own: Ctrl-C in a terminal is for whoever started it
-    command = [sys.executable, "-m", __name__]
+    command = [sys.executable, "-P", "-m", __name__]
     with Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True, env=environment) as child:
         started(child)
         assert child.stdin is not None and child.stdout is not None
@@ -42,15 +42,17 @@ def run(
             child.stdin.write(json.dumps(asked).encode() + b"\n")
             child.stdin.flush()
             told = json.loads(child.stdout.read() or b"{}")
-        except BrokenPipeError:
+            child.wait()
+        except (BrokenPipeError, ValueError):
             told = {}
+            child.wait()
         finally:
             child.kill()
     for name, kind in _ERRORS.items():
         if name in told:
             raise kind(told[name])
     if "days" not in told:
-        raise AuditUnavailable("the process that archives was ended")
+        raise InvalidRequest(f"the process that archives ended with code {child.returncode}: what it wrote to standard error says why")
     return (date.fromisoformat(told["days"][0]["day"]), int(told["days"][0]["seen"])) if told["days"] else None
 
 
@@ -67,6 +69,10 @@ def main() -> None:
         told = {"refused": getattr(error, "message", str(error))}
     except AuditUnavailable as error:
         told = {"unavailable": str(error.__cause__ or error)[:200]}
+    except Exception as error:  # noqa: BLE001 - said by its type
+        # other kinds of rows do not wait for this one. Not its message, in which rows may be
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        told = {"refused": f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"}
     os.write(1, json.dumps(told).encode())
 
 

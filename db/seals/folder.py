@@ -3,8 +3,8 @@ checkpoint in it, and that checkpoint against a key or those that were kept else
 
 The seals of a day are leaves of the tree; the folder holds the nodes beside them, which lead to the first checkpoint over all of them,
 and those after it, each of which names the one before by its hash. So whoever trusts one of these, or one of a later folder, trusts the
-rows. It does not show that no call of the day is missing. Constant memory, the hashes of one call and 40 bytes a seal
-aside. Must not know: connections, who writes.
+rows. It does not show that no call of the day is missing, nor that the newest part of a call's seal and its late rows are not. Constant
+memory, the hashes of one call and what is held of each seal aside. Must not know: connections, who writes.
 """
 
 import gzip
@@ -39,6 +39,7 @@ PIECE = 2**20
 NAME = re.compile(r"(\d{4}-\d\d-\d\d)(?:\.([1-9]\d{0,5}))?")
 """Of a folder: the day, and a number where it is not the first of that day."""
 _HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_END = b"\xff\xff"
 _FIELDS, _SIZE = struct.Struct("!h"), struct.Struct("!i")
 UNREADABLE = (
     OSError, EOFError, zlib.error, struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
@@ -310,9 +311,14 @@ def _split(file: gzip.GzipFile) -> Iterator[bytes]:
     """The rows of a COPY BINARY stream, in pieces of the file: a read for each field takes three times as long."""
     with file:
         data, at = file.read(PIECE), len(_HEAD)
+        if not data.startswith(_HEAD):
+            # PostgreSQL would skip as many bytes as the head says: rows that were verified would not be restored
+            raise Damaged("a file of rows does not begin as COPY BINARY does")
         while True:
             end = _row_end(data, at)
             if end == 0:
+                if data[at:] != _END or file.read(1):
+                    raise Damaged("a file of rows does not stop where its rows do")
                 return
             if end > 0:
                 yield data[at:end]

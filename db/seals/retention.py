@@ -30,6 +30,7 @@ from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 
 WHY = "retention"
+
 EVERYTHING = "everything"
 Way = Literal["shed", "forget", "drop"]
 _DAY, _MONTH = re.compile(r"_(\d{8})$"), re.compile(r"_(\d{6})$")
@@ -90,6 +91,7 @@ class Retention:
         self._url, self._days, self._archive = database_url, days, archive
         self._connection: psycopg.Connection | None = None
         self._child: Popen[bytes] | None = None
+        self._is_cut = False
 
     def __enter__(self) -> Self:
         self.open()
@@ -110,10 +112,13 @@ class Retention:
 
     def cut(self) -> None:
         """Let what runs on the connection, or archives for it, in another thread fail at once."""
-        if self._child is not None:
-            self._child.kill()
-        if self._connection is not None:
-            cut(self._connection)
+        # the other thread may set either to None meanwhile
+        child, connection = self._child, self._connection
+        self._is_cut = True
+        if child is not None:
+            child.kill()
+        if connection is not None:
+            cut(connection)
 
     def takes_turn(self) -> bool:
         """Say whether it is this connection that takes rows away, for as long as it lasts. Raises AuditUnavailable."""
@@ -126,8 +131,8 @@ class Retention:
             return find_due(self._lent, self._days, today)
 
     def take(self, step: Step, why: str = WHY) -> int:
-        """Take the rows away; returns how many calls, or rows under no seal, they were. Raises InvalidRequest as long as that may not be,
-        Forbidden with the right that is missing, AuditUnavailable."""
+        """Take the rows away; returns how many calls, or rows under no seal, they were. Raises InvalidRequest as long as that may not be
+        (`is_held` says where others only have to end), Forbidden with the right that is missing, AuditUnavailable."""
         with says_why():
             if not number(self._lent, f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int", {}):
                 raise Forbidden(_NO_RIGHT)
@@ -143,8 +148,8 @@ class Retention:
     def _call(self, step: Step, why: str, archived: dict[str, object] | None) -> int:
         with self._lent.transaction() as transaction:
             taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": to_column(why)})
-            # the functions hold the lock of sealing until here
-            if archived and taken > 0 and number(self._lent, _SEALED_SINCE, archived):
+            # the functions hold the lock of sealing until here. A call of which only the end is on record is not counted
+            if archived and taken >= 0 and ((taken and archived["is_empty"]) or number(self._lent, _SEALED_SINCE, archived)):
                 taken = CAME_MEANWHILE
                 raise psycopg.Rollback(transaction)
         return taken
@@ -155,8 +160,8 @@ class Retention:
             raise AuditUnavailable("the connection is closed")
         return self._connection
 
-    def _write(self, step: Step) -> dict[str, object] | None:
-        """Archive what the step takes; returns of which calls no seal may have come since, None where there are no rows."""
+    def _write(self, step: Step) -> dict[str, object]:
+        """Archive what the step takes; returns of which calls no seal may have come since, and whether there were no rows of them."""
 
         def started(child: Popen[bytes]) -> None:
             self._child = child
@@ -165,14 +170,24 @@ class Retention:
         if step.kind.way == "shed":
             # what came after the rows of its day went stays
             first, tables = day_of(_begins(step.kind.name, find_shed(self._lent))), step.kind.tables
+        seen = number(self._lent, "SELECT coalesce(max(position), -1) FROM seals", {})
         try:
             found = archive_child.run(self._url, (first, step.until), Path(self._archive), tables, started)
+        except InvalidRequest as error:
+            if self._is_cut:
+                raise AuditUnavailable("the process that archives was ended") from error
+            raise
         finally:
             self._child = None
-        if found is None:
-            return None
-        low, high = (first_id(datetime.combine(day, time(), UTC)) for day in (found[0], step.until))
-        return {"low": low, "high": high, "seen": found[1]}
+        # where there were no rows, some may have come and been sealed since it looked
+        first, seen = found or (first, seen)
+        low, high = (first_id(datetime.combine(day, time(), UTC)) for day in (first, step.until))
+        return {"low": low, "high": high, "seen": seen, "is_empty": found is None}
+
+
+def is_held(refusal: InvalidRequest) -> bool:
+    """Say whether rows stay only because others hold their tables: it may be otherwise in some minutes."""
+    return isinstance(refusal.__cause__, psycopg.errors.LockNotAvailable)
 
 
 def find_due(connection: psycopg.Connection, days: Mapping[str, int], today: date) -> list[Step]:

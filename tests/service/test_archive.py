@@ -23,17 +23,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from db.canonical import FORMS
 from db.link import conninfo
-from db.seals import archive_child, checkpoints
+from db.seals import archive_child, checkpoints, tiles
 from db.seals.archive import TABLES as ALL
-from db.seals.archive import archive_day, restore
+from db.seals.archive import archive_day
 from db.seals.folder import Damaged, check_archive, check_folder, manifest_bytes, read_seals
 from db.seals.redact import redact
+from db.seals.restore import restore
 from db.seals.retention import Retention
 from db.seals.seal import Sealer
 from db.seals.verify import verify
 from protocol.errors import AuditUnavailable, InvalidRequest
-from protocol.records import EventRecord
-from tests.support.checks.record import NOW, fresh_database, rows
+from protocol.records import EndRecord, EventRecord
+from tests.support.checks.record import NOW, call_id, fresh_database, rows
 from tests.support.checks.sealed import Log, copy_of, fill, insert, run
 from tests.support.waiting import wait_for
 
@@ -222,7 +223,8 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
     def killed(child: Popen[bytes]) -> None:
         child.kill()
 
-    with pytest.raises(AuditUnavailable):
+    with pytest.raises(InvalidRequest, match="code -9"):
+        # as where the system does: other kinds of rows go on
         archive_child.run(log.url, (DAY, TODAY), tmp_path, ALL, killed)
     with (
         psycopg.connect(conninfo(log.url)) as other, ThreadPoolExecutor(1) as pool,
@@ -241,6 +243,100 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
     assert [one.name for one in tmp_path.iterdir()] == [str(DAY)], "what a process left is taken away"
 
 
+def test_the_process_that_archives_says_what_ended_it_and_loads_nothing_from_where_it_stands(
+    sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("db", "psycopg"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequest, match=r"^TypeError in sql.py, line \d+$"):
+        archive_child.run(sealed.url, (DAY, TODAY), tmp_path, [3], lambda _: None)  # type: ignore[list-item]
+
+
+def test_a_folder_whose_checkpoints_are_not_on_record_or_that_lacks_a_row_does_not_count(log: Log, tmp_path: Path) -> None:
+    assert archive_day(log.url, DAY, tmp_path).rows == COUNT
+    rows(log.url, "DELETE FROM checkpoints WHERE size = (SELECT max(size) FROM checkpoints)")
+    assert archive_day(log.url, DAY, tmp_path).name == f"{DAY}.2"
+    assert archive_day(log.url, DAY, tmp_path).rows is None
+    rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", log.calls[0])
+    with pytest.raises(InvalidRequest, match="is not archived: inserted"):
+        archive_day(log.url, DAY, tmp_path)
+
+
+def test_an_end_alone_that_came_while_older_days_were_looked_for_stays(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_child, late = archive_child.run, call_id(NOW - (OLD_DAYS + 2) * 86_400_000)
+
+    def then_one_comes(*given: Any) -> Any:
+        assert run_child(*given) is None
+        asyncio.run(insert(log.url, EndRecord(call_id=late, at=NOW, state="ENDED", reason="complete", status=200)))
+        with Sealer(log.url) as sealer:
+            assert sealer.seal([UUID(late)]) == 1
+        under_checkpoint(log.url)
+
+    monkeypatch.setattr(archive_child, "run", then_one_comes)
+    with Retention(log.url, {"everything": 3}, str(tmp_path)) as retention:
+        step = replace(retention.due(TODAY)[0], until=DAY)
+        with pytest.raises(InvalidRequest, match="sealed meanwhile"):
+            retention.take(step)
+        monkeypatch.undo()
+        assert rows(log.url, "SELECT count(*)::int FROM ends WHERE call_id = %s", late) == [(1,)]
+        assert retention.take(step) == 0
+    assert [one.name for one in tmp_path.iterdir()] == [str(DAY - timedelta(days=2))]
+    assert rows(log.url, "SELECT count(*)::int FROM ends WHERE call_id = %s", late) == [(0,)]
+
+
+def test_where_inner_nodes_are_missing_no_seal_is_blamed(sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Damaged(tiles.Nodes):
+        """A tile that is there is damaged, and too many would have to be made."""
+
+        def __init__(self, connection: psycopg.Connection, *, is_trusting: bool) -> None:
+            super().__init__(connection, is_trusting=is_trusting)
+            self._is_damaged = is_trusting
+
+        def subtree(self, level: int, index: int) -> bytes:
+            if self._is_damaged:
+                return bytes(32)
+            raise AuditUnavailable("inner nodes are not kept yet")
+
+    monkeypatch.setattr(tiles, "Nodes", Damaged)
+    with pytest.raises(InvalidRequest, match="inner nodes are not kept yet"):
+        archive_day(sealed.url, DAY, tmp_path)
+
+
+def test_what_is_redacted_after_it_was_archived_is_not_restored(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, to = tmp_path / "sluice.yaml", tmp_path / "a"
+    config.write_text(f"retention: {{archive: {to}}}\n")
+    monkeypatch.setenv("SLUICE_CONFIG", str(config))
+
+    def redacted(*options: str) -> str:
+        return str(run(log.url, "redact", str(log.calls[0]), "--reason", "x", *options).stderr)
+
+    assert "cannot be read here" in redacted("--dry-run"), "it may lie on another machine"
+    archive_day(log.url, DAY, to)
+    assert f"{to / str(DAY)} holds its content still: archive that day again" in redacted("--dry-run")
+    with Retention(log.url, {"chunks": 3}, str(to)) as retention:
+        assert sum(retention.take(step) for step in retention.due(TODAY)) == 4
+    assert f"{to / str(DAY)} holds its content still, and rows of all calls" in redacted("--yes")
+
+    def content() -> set[UUID]:
+        found = rows(log.url, "SELECT call_id FROM sluice_restored.chunks WHERE raw <> '' UNION "
+                     "SELECT call_id FROM sluice_restored.tool_calls WHERE arguments <> ''")  # fmt: skip
+        return {row[0] for row in found}
+
+    assert restore(log.url, to, DAY) == COUNT, "by what the database says"
+    assert content() == {log.calls[2], log.calls[3]}
+    under_checkpoint(log.url)
+    assert archive_day(log.url, DAY, to).name == f"{DAY}.2"
+    rows(log.url, "DELETE FROM redactions")
+    assert restore(log.url, to, DAY) == COUNT + 1, "by what the later folder says, which the event is in"
+    assert content() == {log.calls[2], log.calls[3]}
+    [(said,)] = rows(log.url, "SELECT detail FROM sluice_restored.events WHERE call_id = %s AND kind = 'redacted'", log.calls[0])
+    assert said.endswith(": x")
+    (to / f"{DAY}.2" / "seals.jsonl.gz").write_bytes(b"x")
+    assert f"{DAY}.2 cannot be read" in redacted("--yes")
+
+
 def test_the_commands_archive_and_restore(log: Log, tmp_path: Path) -> None:
     to, before = str(tmp_path / "a"), str(DAY + timedelta(days=2))
     with Retention(log.url, {}) as other:
@@ -257,8 +353,7 @@ def test_what_is_dropped_by_hand_is_archived_first(log: Log, tmp_path: Path, mon
     config, to = tmp_path / "sluice.yaml", tmp_path / "a"
     config.write_text(f"retention: {{archive: {to}}}\n")
     monkeypatch.setenv("SLUICE_CONFIG", str(config))
-    told = run(log.url, "redact", str(log.calls[0]), "--reason", "x", "--yes")
-    assert f"a folder of {DAY} that is in {to} already holds its content still" in told.stderr
+    assert f"a folder of {DAY} in it holds its content still" in run(log.url, "redact", str(log.calls[0]), "--reason", "x", "--yes").stderr
     drop = ("drop", "--before", str(DAY + timedelta(days=1)), "--reason", "too old", "--yes")
     assert "under no checkpoint yet" in run(log.url, *drop).stderr
     under_checkpoint(log.url)
@@ -341,6 +436,11 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "no event of it says so": _no_event,
     "under no seal of the folder": lambda folder: _of_call(folder, -1, lambda line: line.clear()),
     "stands in another place": lambda folder: _change(folder, "seals.jsonl.gz", lambda d: d + d[: d.index(b"\n") + 1]),
+    # the first row as a head that is longer: PostgreSQL would leave it out
+    "does not begin as COPY BINARY does": lambda folder: _change(
+        folder, "ends.copy.gz", lambda d: d[:15] + (40).to_bytes(4, "big") + d[19:]
+    ),
+    "does not stop where its rows do": lambda folder: _change(folder, "ends.copy.gz", lambda d: d + b"x"),
     "a file ends in the middle of a row": lambda folder: _change(folder, "releases.copy.gz", lambda d: d[:-9]),
     "do not follow each other": lambda folder: _change(folder, "checkpoints.jsonl.gz", lambda d: d[: d.index(b"\n") + 1] * 2),
     "cannot be read as what was written: ValueError": lambda folder: _change(folder, "nodes.gz", lambda d: d[:-32]),
