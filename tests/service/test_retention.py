@@ -307,6 +307,18 @@ async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log) 
     assert verify(log.url).ok
 
 
+async def test_what_others_hold_is_tried_again_the_same_day(log: Log) -> None:
+    config = Config.model_validate({"retention": {"chunks": 3, "request_bodies": 3}})
+    with psycopg.connect(conninfo(log.url)) as reader:
+        reader.execute("SELECT 1 FROM request_bodies LIMIT 1")
+        loop = asyncio.create_task(_loop(Runtime(config=config, redis_url="", database_url=log.url, name="w")))
+        await wait_until(lambda: counts(log.url)[0] == 3, timeout_s=20.0, what="the other tables have their turn")
+        assert counts(log.url)[2] > 1
+    await wait_until(lambda: counts(log.url)[2] == 1, timeout_s=20.0)
+    loop.cancel()
+    await asyncio.wait([loop])
+
+
 async def test_what_came_too_late_stays_and_is_told_and_stops_nothing(log: Log) -> None:
     take(log.url, chunks=3)
     _row_put_there(log)

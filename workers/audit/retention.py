@@ -1,7 +1,8 @@
 """Takes old rows out of the record once a day, beside the audit writer's main loop, as `retention` of the configuration says.
 
 One writer at a time does, the oldest day of one table a minute: each takes the table for itself for a moment, and rows of a large day are
-hashed before. What may not go yet, because a call has no seal or is under no checkpoint, waits for the next day.
+hashed before. What may not go yet, because a call has no seal or is under no checkpoint, waits for the next day; what others only hold, a
+backup for example, is tried again the same day.
 """
 
 import asyncio
@@ -10,12 +11,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from db.seals.retention import Retention, Step
+from db.seals.retention import Retention, Step, is_held
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 from protocol.runtime import Runtime
 
 log = logging.getLogger(__name__)
 FIRST_S, EVERY_S, STEP_S = 300.0, 86_400.0, 60.0
+HELD_STEPS = 10
+"""So many times the pause between steps it waits before it tries again what others held; then twice as long, and so on."""
 T = TypeVar("T")
 
 
@@ -30,40 +33,51 @@ class RetentionLoop:
     async def run(self) -> None:
         """Take old rows away until cancelled."""
         await asyncio.sleep(self._first_s)
+        clock = asyncio.get_running_loop().time
         while True:
+            until = clock() + EVERY_S
             try:
-                await self._round()
+                pause, refused = self._step_s * HELD_STEPS, set[str]()
+                while await self._round(refused) and clock() + pause < until:
+                    await asyncio.sleep(pause)
+                    pause *= 2
             except Forbidden as error:
                 log.error("old rows stay", extra={"action": "retention", "error": error.message})
             except AuditUnavailable as error:
                 log.warning(
                     "old rows cannot be taken away now", extra={"action": "retention", "error": str(error.__cause__ or error)[:120]}
                 )
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(max(until - clock(), 0.0))
 
-    async def _round(self) -> None:
-        """Take away what is due, if it is this writer's turn. Raises Forbidden, AuditUnavailable."""
+    async def _round(self, refused: set[str]) -> bool:
+        """Take away what is due, if it is this writer's turn; says whether others held some of it. `refused` gets the kinds that may not go
+        today. Raises Forbidden, AuditUnavailable."""
         retention = Retention(self._url, self._days, self._archive)
         await _in_thread(retention, retention.open)
+        held = set[str]()
         try:
             if not await _in_thread(retention, retention.takes_turn):
-                return
-            refused, tried = set[str](), list[Step]()
+                return False
+            tried = list[Step]()
             # none twice: one that takes nothing stays due, and would keep all others from their turn
             while step := next(
-                (s for s in await _in_thread(retention, self._due, retention) if s.kind.name not in refused and s not in tried), None
-            ):
+                (
+                    s for s in await _in_thread(retention, self._due, retention)
+                    if s.kind.name not in refused | held and s not in tried
+                ), None,
+            ):  # fmt: skip
                 tried.append(step)
                 extra = {"action": "retention", "table": step.kind.name, "until": str(step.until)}
                 try:
                     taken = await _in_thread(retention, retention.take, step)
                     log.info("old rows are gone", extra=extra | {"count": taken})
                 except InvalidRequest as error:
-                    refused.add(step.kind.name)
+                    (held if is_held(error) else refused).add(step.kind.name)
                     log.warning("old rows stay", extra=extra | {"error": error.message})
                 await asyncio.sleep(self._step_s)
         finally:
             retention.close()
+        return bool(held)
 
     def _due(self, retention: Retention) -> list[Step]:
         return retention.due(datetime.now(UTC).date())
