@@ -1,7 +1,8 @@
-"""What takes rows away keeps inserts waiting for moments only, takes none that no seal counts, and takes labels with their calls; what
-redacts counts debug lines and reads as well.
+"""What takes rows away keeps inserts waiting for moments only, and takes labels with their calls; what takes those of one table takes none
+that no seal counts; what redacts counts debug lines and reads as well.
 
-Processes of the version before go on with it.
+Processes of the version before go on with it, but for audit writers with `retention`: where a day has other rows than its seals count they
+know no word for that, and end. Replace them with the migration.
 """
 
 from alembic import op
