@@ -136,11 +136,16 @@ class Replay:
         if len(self.replies) > 1:
             self.replies.pop(0)
         response = web.StreamResponse(status=reply.status, headers={"content-type": reply.content_type, **reply.headers})
-        await response.prepare(request)
-        for number, piece in enumerate(pieces(reply)):
-            if number:
-                await asyncio.sleep(reply.gap_s)
-            await response.write(piece)
+        try:
+            await response.prepare(request)
+            for number, piece in enumerate(pieces(reply)):
+                if number:
+                    await asyncio.sleep(reply.gap_s)
+                await response.write(piece)
+        except ConnectionResetError:
+            # who asked may be gone before the first byte
+            self.left += reply.ending == "hang"
+            raise
         if reply.ending == "hang":
             await self._hang(request)
         if not reply.ending:
