@@ -1,4 +1,4 @@
--- Migrations: 14d305e0171e1c2ef71695f2e2b5812560f92cc8046d56f9a8aefd921078dba8
+-- Migrations: 4e0bd0a424f97e47f82b12786bc73e7ac99628c14ec5cff5495cd74489c8ffcc
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
