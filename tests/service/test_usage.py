@@ -33,7 +33,9 @@ from workers.audit import rollups
 from workers.audit.rollups import Rollups
 
 HOUR = timedelta(hours=1)
-THIS_HOUR = hour_of(datetime.now(UTC))
+# one moment for all: these tests also run while an hour or a day ends
+MOMENT = datetime.now(UTC)
+THIS_HOUR = hour_of(MOMENT)
 KEY, DAY, POLICY = Group.KEY, Group.DAY, Group.POLICY
 
 
@@ -84,11 +86,11 @@ OF_OUTCOMES = {
 
 async def make(url: str, redis_url: str, redis: Connection) -> int:
     """What an audit writer does every few minutes."""
-    return await Rollups(Runtime(config=Config(), redis_url=redis_url, database_url=url), redis).make(datetime.now(UTC))
+    return await Rollups(Runtime(config=Config(), redis_url=redis_url, database_url=url), redis).make(MOMENT)
 
 
 async def asked(reader: AuditReader, *by: Group, days: int = 30, **only: str) -> list[dict[str, Any]]:
-    found = await usage(reader.engine, last_days(days, datetime.now(UTC)), by, {Group(name): value for name, value in only.items()})
+    found = await usage(reader.engine, last_days(days, MOMENT), by, {Group(name): value for name, value in only.items()})
     assert found["newest"] == "counted" and not found["truncated"]
     return list(found["items"])
 
@@ -128,7 +130,7 @@ async def test_hours_without_a_writer_are_made_when_one_is_back(url: str, reader
     await insert(url, *begun(200)[1])
     await make(url, redis_url, redis)
     await insert(url, *outcomes(100), *outcomes(50), *outcomes(0))
-    found = await usage(reader.engine, last_days(30, datetime.now(UTC)), (KEY,))
+    found = await usage(reader.engine, last_days(30, MOMENT), (KEY,))
     assert (found["newest"], [item["calls"] for item in found["items"]]) == ("left out", [1]), "more hours than are counted at once"
     await make(url, redis_url, redis)
     hours = [(THIS_HOUR - n * HOUR, 1) for n in (200, 100, 50)]
@@ -149,7 +151,7 @@ async def test_one_writer_makes_figures_and_others_leave_them_to_it(url: str, re
 async def test_judges_are_told_by_classes_of_time_and_probability(url: str, reader: AuditReader, redis: Connection, redis_url: str) -> None:
     other = begun(3, policy="other")
     await insert(url, *outcomes(0), *outcomes(2), *other[1], judgement_record(other[0], probability=1.0, threshold=0.5, latency_ms=0))
-    week = last_days(7, datetime.now(UTC))
+    week = last_days(7, MOMENT)
     before = await judged(reader.engine, week)
     await make(url, redis_url, redis)
     assert await judged(reader.engine, week) == before
