@@ -70,6 +70,7 @@ class Place:
     key: str
     roles: dict[str, list[int]] = field(default_factory=dict)
     redis_url: str = ""
+    database_url: str = ""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -110,7 +111,7 @@ def started(config: Row = CONFIG, *flags: str) -> Iterator[Place]:
                 ready = json.loads(line)
                 urls = json.loads((Path(folder) / "data" / URLS_FILE).read_text())
                 roles = {role: found for role, found in ready["pids"].items() if role != "launcher"}
-                yield Place(ready["url"], ready["key"], roles, urls["redis_url"])
+                yield Place(ready["url"], ready["key"], roles, urls["redis_url"], urls["database_url"])
             finally:
                 up.terminate()
                 up.wait(START_S)

@@ -24,7 +24,7 @@ from protocol.prefix_tree import Marked
 
 LOOK_THROUGH, _STEP = 20_000, 1_000
 """Calls that a page of the list looks through at most."""
-COUNTED = 500
+COUNTED = 150
 """The newest calls of a session of which the list shows figures."""
 MOST_CALLS = 2_000
 """Calls of a session that are put together as one conversation."""
@@ -37,7 +37,7 @@ TURN_BYTES, ANSWER_BYTES = 256 * 1024, 256 * 1024
 TOOL_CALLS, TOOL_BYTES = 200, 500
 """Tool calls that are read of a call, what was refused before all else, and what is read of each where all are too large together."""
 _AT_ONCE = 10
-"""Sessions of the list that are read in one go: 500 calls of each are 5,000 rows, which hold up whatever else the process does."""
+"""Sessions of the list that are read in one go: 150 calls of each are 1,500 rows, which hold up whatever else the process does."""
 _BY_SESSION = frozenset(("key", "session", "key_id"))
 Id = tuple[str, str]
 """A session: the API key's name and the id, as columns hold them."""
