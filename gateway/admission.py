@@ -53,16 +53,17 @@ class Shares:
 
 
 class RoundRobin:
-    """At most `slots` at once, half of them for one key; those who wait for one are served key by key, each key's in their order."""
+    """At most `slots` at once, `most` of them for one key, or half of them; those who wait for one are served key by key, each key's in
+    their order."""
 
-    def __init__(self, slots: int) -> None:
-        self._free, self._most = slots, max(1, slots // 2)
+    def __init__(self, slots: int, *, most: int | None = None) -> None:
+        self.free, self._most = slots, max(1, slots // 2) if most is None else most
         self._of = dict[str, int]()
         self._waiting: OrderedDict[str, dict[asyncio.Future[None], None]] = OrderedDict()
 
     def enters(self, key: str) -> bool:
         """Take a slot if there is one for this key now; who has one must `leave`."""
-        if self._free and self._of.get(key, 0) < self._most:
+        if self.free and self._of.get(key, 0) < self._most:
             self._take(key)
             return True
         return False
@@ -84,7 +85,7 @@ class RoundRobin:
 
     def leave(self, key: str) -> None:
         """Give a slot of `key` to whose turn it is."""
-        self._free += 1
+        self.free += 1
         self._of[key] -= 1
         if not self._of[key]:
             del self._of[key]
@@ -100,7 +101,7 @@ class RoundRobin:
                 return
 
     def _take(self, key: str) -> None:
-        self._free -= 1
+        self.free -= 1
         self._of[key] = self._of.get(key, 0) + 1
 
     def _forget(self, key: str, turn: "asyncio.Future[None]") -> None:

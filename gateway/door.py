@@ -7,24 +7,25 @@ client can say itself. Without that process everything else goes on. Must not kn
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from urllib.parse import urlsplit
 
 import httptools
 
+from gateway.admission import RoundRobin, Shares
+from gateway.forms import Forms
+from gateway.http_limits import LINK, Link
 from gateway.relay import Receive, Scope, Send
-from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
+from protocol.bounds import MAX_RELAYS
+from protocol.errors import RequestError
 from protocol.runtime import Runtime
 
 log = logging.getLogger(__name__)
 CONNECT_S, AGAIN_S = 3.0, 0.05
 """How long a request waits for the process of the pages, which may be starting, and how often it looks."""
-FORM_S = 10.0
-"""How long a form may take to come."""
+TURN_S, MAX_WAITING = 2.0, 256
+"""How long a request waits for a relay, and how many of them wait; one address has as many of these places as are still free."""
 MAX_STREAMS, MAX_IN_PIECES = 20, 24
 """So many of the relays may be streams of events, which stay open; and so many streams and downloads: the others are for pages."""
-MAX_FORMS, MAX_FORMS_OF_ONE = 16, 2
-"""Forms that are on their way in at once, and of one address: a relay is taken only once a form is here."""
 HEAD_MARGIN_S = 20.0
 """How much longer than its longest question to the record the beginning of a page may take."""
 ADDRESS = b"x-sluice-client-address"
@@ -49,6 +50,7 @@ _HEADERS = (
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"), (b"vary", b"accept, cookie"),
 )  # fmt: skip
 """Those of the pages themselves, which a gateway does not load."""
+_TITLES = {408: "Too late", 413: "Too large", 503: "Too many at once"}
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{status} · Sluice</title></head>
 <body><main><h1>{title}</h1><p>{sentence}</p><p>Calls are relayed and recorded all the same.</p></main></body></html>
@@ -65,60 +67,66 @@ class Door:
         self._url = settings.pages_url
         self._head_s = settings.config.limits.audit_read_s + HEAD_MARGIN_S
         self._pages = pages
-        self._relays = self._streams = self._in_pieces = 0
-        self._forms = Counter[str]()
+        self._streams = self._in_pieces = 0
+        self._forms = Forms()
+        # address by address: who asks for much waits for oneself
+        self._turns, self._places = RoundRobin(MAX_RELAYS, most=MAX_RELAYS), Shares(MAX_WAITING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["method"] not in ("GET", "HEAD", "POST"):
             await _say(send, 405, "Not done here", "Pages are read with GET, and forms are sent with POST.", (b"allow", b"GET, HEAD, POST"))
-        elif scope["method"] != "POST":
-            await self._admit(scope, b"", receive, send)
-        elif (form := await self._form(scope, receive, send)) is not None:
-            await self._admit(scope, form, receive, send)
+            return
+        address, form = self._address(scope), b""
+        if scope["method"] == "POST":
+            link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
+            is_here = link is not None and link.has_body()
+            try:
+                found = await self._forms.read(address, scope["headers"], receive, is_here=is_here)
+            except RequestError as error:
+                # what is left of a form that is late or made room is not waited for
+                more = ((b"retry-after", b"1"), (b"connection", b"close")) if error.http_status != 413 else ()
+                await _say(send, error.http_status, _TITLES[error.http_status], error.message, *more)
+                return
+            if found is None:
+                return
+            form = found
+        await self._admit(scope, address, form, receive, send)
 
-    async def _form(self, scope: Scope, receive: Receive, send: Send) -> bytes | None:
-        """Return the form of a request; None where it was refused."""
-        address = self._address(scope)
-        # a trusted proxy that does not say for whom it asks: nobody knows how many they are
-        most = MAX_FORMS if address in self._pages.trusted_proxies else MAX_FORMS_OF_ONE
-        if self._forms.total() >= MAX_FORMS or self._forms[address] >= most:
-            sentence = "Too many forms are on their way already. Try again in a second."
-            await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
-            return None
-        self._forms[address] += 1
-        try:
-            form = await _read_form(receive)
-        finally:
-            self._forms[address] -= 1
-            self._forms += Counter()  # without those that have none
-        if form is None:
-            await _say(send, 413, "Too large", f"A form has at most {MAX_RELAYED_FORM_BYTES:,} bytes, and comes within {FORM_S:g} s.")
-        return form
-
-    async def _admit(self, scope: Scope, form: bytes, receive: Receive, send: Send) -> None:
-        says_so = any(name == b"accept" and b"text/event-stream" in value.lower() for name, value in scope["headers"])
-        is_stream = says_so or scope["path"].endswith("/events")
-        if self._relays >= MAX_RELAYS or (is_stream and self._streams >= MAX_STREAMS):
+    async def _admit(self, scope: Scope, address: str, form: bytes, receive: Receive, send: Send) -> None:
+        if not await self._has_turn(address):
             await self._refuse(send)
             return
-        self._relays += 1
-        self._streams += is_stream
         try:
-            await self._relay(scope, form, receive, send)
+            await self._relay(scope, address, form, receive, send)
         finally:
-            self._relays -= 1
-            self._streams -= is_stream
+            self._turns.leave(address)
+
+    async def _has_turn(self, address: str) -> bool:
+        """Take a relay, as soon as one is free; False where none is for long, or too many wait."""
+        if self._turns.enters(address):
+            return True
+        if self._places.take(address):
+            return False
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._turns.enter(address)
+        except TimeoutError:
+            return False
+        finally:
+            self._places.give_back(address)
+        return True
 
     async def _refuse(self, send: Send) -> None:
-        sentence = f"{self._relays} pages are loading through this gateway already. Close a live view, or try again in a second."
+        loading = MAX_RELAYS - self._turns.free
+        sentence = f"{loading} pages are loading through this gateway already. Close a live view, or try again in a second."
         await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
 
-    async def _relay(self, scope: Scope, form: bytes, receive: Receive, send: Send) -> None:
+    async def _relay(self, scope: Scope, address: str, form: bytes, receive: Receive, send: Send) -> None:
         answer = _Answer(send)
         # from the beginning: who leaves while the process is waited for makes room at once
         gone = asyncio.create_task(_until_gone(receive), name="page reader")
-        relaying = asyncio.create_task(self._ask(scope, form, answer), name="page")
+        relaying = asyncio.create_task(self._ask(scope, address, form, answer), name="page")
         try:
             try:
                 await asyncio.wait({relaying, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -140,12 +148,12 @@ class Door:
         finally:
             gone.cancel()
 
-    async def _ask(self, scope: Scope, form: bytes, answer: "_Answer") -> None:
+    async def _ask(self, scope: Scope, address: str, form: bytes, answer: "_Answer") -> None:
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await self._connected()
-                writer.write(_request(scope, form, self._address(scope)))
+                writer.write(_request(scope, form, address))
                 await writer.drain()
             await self._pass_on(reader, answer, is_head=scope["method"] == "HEAD")
         finally:
@@ -172,7 +180,7 @@ class Door:
         return await asyncio.open_connection(url.hostname, url.port, limit=_PIECE_BYTES)
 
     async def _pass_on(self, reader: asyncio.StreamReader, answer: "_Answer", *, is_head: bool) -> None:
-        is_counted = False
+        is_counted = is_stream = False
         try:
             async with asyncio.timeout(self._head_s) as head:
                 while not answer.is_whole:
@@ -181,16 +189,19 @@ class Door:
                         raise ConnectionResetError("the process of the pages ended within an answer")
                     answer.take(data)
                     if not (is_counted or is_head) and answer.is_in_pieces:
-                        if self._in_pieces >= MAX_IN_PIECES:
+                        # only now: anybody may ask for a stream, and who is not logged in gets none
+                        if self._in_pieces >= MAX_IN_PIECES or (answer.is_stream and self._streams >= MAX_STREAMS):
                             raise _FullError
+                        is_counted, is_stream = True, answer.is_stream
                         self._in_pieces += 1
-                        is_counted = True
+                        self._streams += is_stream
                     await answer.send_on(is_head=is_head)
                     if answer.has_begun:
                         # a stream of events may be silent for long
                         head.reschedule(None)
         finally:
             self._in_pieces -= is_counted
+            self._streams -= is_stream
 
 
 class _FullError(Exception):
@@ -212,6 +223,11 @@ class _Answer:
     def is_in_pieces(self) -> bool:
         """Is this a stream or a download, which says no length and stays open for as long as its reader takes?"""
         return self._has_head and not any(name == b"content-length" for name, _ in self._headers)
+
+    @property
+    def is_stream(self) -> bool:
+        """Is this a stream of events?"""
+        return (b"content-type", b"text/event-stream") in self._headers
 
     def take(self, data: bytes) -> None:
         """Read these bytes of it."""
@@ -249,25 +265,6 @@ class _Answer:
     def on_message_complete(self) -> None:
         """The answer is whole."""
         self._has_end = True
-
-
-async def _read_form(receive: Receive) -> bytes | None:
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(FORM_S):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                part = message.get("body", b"")
-                size += len(part)
-                if size > MAX_RELAYED_FORM_BYTES:
-                    return None
-                parts.append(part)
-                if not message.get("more_body"):
-                    return b"".join(parts)
-    except TimeoutError:
-        return None
 
 
 async def _until_gone(receive: Receive) -> None:

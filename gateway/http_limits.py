@@ -155,7 +155,8 @@ class Crowd:
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One client connection. A head may have 64 KiB beside what comes in the same read as its end, 128 lines, and 30 s.
+    """One client connection. A head may have 64 KiB beside what comes in the same read as its end, 128 lines, and 30 s, with all that comes
+    before it.
 
     A client that takes none of its unsent bytes for `stall_s` is cut off, whatever is sent to it: a sender would wait for ever.
     """
@@ -227,6 +228,9 @@ class BoundedConnection(HttpToolsProtocol):
             super().data_received(data)
         except MemoryError:
             self._refuse(_NO_MEMORY)
+        if self._head_timer is None and self._answering is not None and self._answering.response_complete:
+            # the rest of a body that was answered before it came, or blank lines: uvicorn has no time for the head behind them
+            self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
 
     def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():

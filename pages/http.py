@@ -16,13 +16,12 @@ from db.read.items import dump_json
 from db.read.items import time as time_text
 from pages.guard import Site
 from pages.page import Download, Page, joined
-from protocol.bounds import MAX_RELAYED_FORM_BYTES
+from protocol.bounds import FORM_S, MAX_RELAYED_FORM_BYTES
 from protocol.errors import InvalidRequest, TooLarge, TooSlow
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-FORM_S = 10.0
 MAX_FIELDS = 64
 _HTML = b"text/html; charset=utf-8"
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.door import MAX_FORMS, MAX_FORMS_OF_ONE, MAX_IN_PIECES, MAX_STREAMS, Door, is_page
+from gateway import door as doors
+from gateway.door import MAX_IN_PIECES, MAX_STREAMS, Door, is_page
 from pages.guard import NOWHERE
 from pages.main import LazyApp, bind
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
@@ -61,7 +62,7 @@ def door(folder: Path, **pages: Any) -> Door:
 
 
 async def ask(
-    of: Door, method: str = "GET", *headers: tuple[bytes, bytes], body: bytes = b"", leaves: bool = False
+    of: Door, method: str = "GET", *headers: tuple[bytes, bytes], body: bytes = b"", leaves: bool = False, address: str = "10.1.2.3",
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:  # fmt: skip
     """What a client gets: status, headers, body."""
     sent: list[Any] = []
@@ -79,7 +80,7 @@ async def ask(
 
     scope = {
         "type": "http", "method": method, "raw_path": b"/debug/calls/%2e%2e", "path": "/debug", "query_string": b"a=%00",
-        "headers": [(b"host", b"h"), *headers], "client": ("10.1.2.3", 5),
+        "headers": [(b"host", b"h"), *headers], "client": (address, 5),
     }  # fmt: skip
     await of(scope, receive, send)
     body = b"".join(message.get("body", b"") for message in sent[1:])
@@ -138,9 +139,14 @@ async def test_head_has_no_body_and_other_methods_are_refused(behind: Behind, tm
 async def test_a_form_has_an_end(behind: Behind, tmp_path: Path) -> None:
     assert (await ask(door(tmp_path), "POST", body=b"x" * MAX_RELAYED_FORM_BYTES))[0] == 200
     assert (await ask(door(tmp_path), "POST", body=b"x" * (MAX_RELAYED_FORM_BYTES + 1)))[0] == 413
+    # before any of it is here
+    assert (await ask(door(tmp_path), "POST", (b"content-length", b"9" * 18)))[0] == 413
 
 
-async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(behind: Behind, tmp_path: Path) -> None:
+async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(
+    behind: Behind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "TURN_S", 0.01)
     behind.raw = b""
     of = door(tmp_path)
     waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_RELAYS)]
@@ -149,7 +155,7 @@ async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(behind: Beh
     status, headers, _ = await ask(of)
     assert status == 503 and (b"retry-after", b"1") in headers
     waiting.pop().cancel()
-    while of._relays >= MAX_RELAYS:
+    while not of._turns.free:
         await asyncio.sleep(0.001)
     # who went away is not waited for, though nothing comes
     await ask(of, leaves=True)
@@ -157,21 +163,45 @@ async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(behind: Beh
     await asyncio.gather(*waiting)
 
 
-async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
+async def test_whoever_waits_for_a_relay_gets_the_next_one_whatever_others_ask_for(behind: Behind, tmp_path: Path) -> None:
     behind.raw = b""
     of = door(tmp_path)
-    stream = (b"accept", b"text/event-stream")
-    waiting = [asyncio.create_task(ask(of, "GET", stream)) for _ in range(MAX_STREAMS)]
-    while behind.open < MAX_STREAMS:
+    many = [asyncio.create_task(ask(of, address=f"10.0.0.{number % 4}")) for number in range(MAX_RELAYS + doors.MAX_WAITING)]
+    while behind.open < MAX_RELAYS:
         await asyncio.sleep(0)
-    assert (await ask(of, "GET", stream))[0] == 503
-    page = asyncio.create_task(ask(of))
-    while behind.open <= MAX_STREAMS:
-        await asyncio.sleep(0)
-    for one in (*waiting, page):
+    reader = asyncio.create_task(ask(of, "POST", body=b"key=k", address="10.9.9.9"))
+    await asyncio.sleep(0)
+    assert not reader.done()
+    behind.raw = OK
+    # as many as there are addresses, and one
+    for one in many[:5]:
         one.cancel()
-    await asyncio.gather(*waiting, page, return_exceptions=True)
-    assert (of._relays, of._streams) == (0, 0)
+    assert (await reader)[0] == 200
+    behind.holds.set()
+    assert {status for status, *_ in await asyncio.gather(*many[5:])} <= {200, 503}
+    assert of._turns.free == MAX_RELAYS and not of._places.used
+
+
+async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
+    kind = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
+    behind.raw, behind.stays = kind, True
+    of = door(tmp_path)
+    waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_STREAMS)]
+    while of._streams < MAX_STREAMS:
+        await asyncio.sleep(0)
+    assert (await ask(of))[0] == 503
+    # a download
+    behind.raw = kind.replace(b"text/event-stream", b"text/plain")
+    waiting.append(asyncio.create_task(ask(of)))
+    while of._in_pieces <= MAX_STREAMS:
+        await asyncio.sleep(0)
+    behind.raw, behind.stays = OK, False
+    # who asks for a stream and gets none takes no place of one
+    assert (await ask(of, "GET", (b"accept", b"text/event-stream")))[0] == 200
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert (of._turns.free, of._streams, of._in_pieces) == (MAX_RELAYS, 0, 0)
 
 
 async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
@@ -187,61 +217,7 @@ async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind:
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (of._relays, of._in_pieces) == (0, 0)
-
-
-async def test_forms_that_do_not_come_take_no_room_of_pages(behind: Behind, tmp_path: Path) -> None:
-    of = door(tmp_path)
-    comes = asyncio.Event()
-
-    def post(address: str, sent: list[Any]) -> asyncio.Task[None]:
-        async def receive() -> Any:
-            await comes.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        scope = {
-            "type": "http", "method": "POST", "raw_path": b"/debug/login", "path": "/debug/login", "query_string": b"", "headers": [],
-            "client": (address, 1),
-        }  # fmt: skip
-        return asyncio.create_task(of(scope, receive, send))
-
-    said: list[list[Any]] = [[] for _ in range(MAX_FORMS + 2)]
-    tasks = [post(f"10.0.0.{number // MAX_FORMS_OF_ONE}", said[number]) for number in range(MAX_FORMS)]
-    await asyncio.sleep(0)
-    tasks.append(post("10.1.1.1", said[-1]))
-    await tasks[-1]
-    assert said[-1][0]["status"] == 503 and of._relays == 0
-    assert (await ask(of))[0] == 200
-    comes.set()
-    await asyncio.gather(*tasks)
-    assert not of._forms
-
-
-async def test_one_address_has_few_forms_on_their_way(behind: Behind, tmp_path: Path) -> None:
-    of = door(tmp_path)
-    of._forms["10.1.2.3"] = MAX_FORMS_OF_ONE
-    assert (await ask(of, "POST"))[0] == 503
-    of._forms.clear()
-    assert (await ask(of, "POST"))[0] == 200
-
-
-@pytest.mark.parametrize(("said", "counted", "most"), [
-    ((), "10.1.2.3", MAX_FORMS), (((b"x-forwarded-for", b"9.9.9.9, 2.2.2.2"),), "2.2.2.2", MAX_FORMS_OF_ONE),
-])  # fmt: skip
-async def test_forms_through_a_trusted_proxy_are_counted_by_who_sends_them(
-    behind: Behind, tmp_path: Path, said: tuple[tuple[bytes, bytes], ...], counted: str, most: int
-) -> None:
-    of = door(tmp_path, trusted_proxies=("10.1.2.3",))
-    of._forms[counted] = most
-    assert (await ask(of, "POST", *said))[0] == 503
-    of._forms[counted] = most - 1
-    assert (await ask(of, "POST", *said))[0] == 200
-    # somebody else behind it
-    of._forms[counted] = min(most, MAX_FORMS - 1)
-    assert (await ask(of, "POST", (b"x-forwarded-for", b"3.3.3.3")))[0] == 200
+    assert (of._turns.free, of._in_pieces) == (MAX_RELAYS, 0)
 
 
 async def test_its_own_answers_have_the_headers_of_pages(tmp_path: Path) -> None:

@@ -191,3 +191,44 @@ async def test_a_head_has_a_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -
     async with served(app) as (reader, writer), asyncio.timeout(5):
         writer.write(sent)
         assert await reader.read() == b""
+
+
+@pytest.mark.parametrize(("first", "then"), [
+    (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"), (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n", b"x"),
+    (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n", b"once"),
+])  # fmt: skip
+async def test_who_was_answered_and_sends_on_has_a_time_too(monkeypatch: pytest.MonkeyPatch, first: bytes, then: bytes) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    monkeypatch.setattr(http_limits, "HEAD_S", 0.1)
+    async with served(app) as (reader, writer), asyncio.timeout(4):
+        writer.write(first)
+        await reader.readuntil(b"ok")
+        writer.write(then)
+        while not reader.at_eof():
+            if then != b"once":
+                writer.write(then)
+            await asyncio.sleep(0.01)
+
+
+async def test_a_next_request_ends_the_time_of_what_came_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        if scope["path"] == "/slow":
+            await answered.wait()
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    monkeypatch.setattr(http_limits, "HEAD_S", 0.1)
+    async with served(app) as (reader, writer), asyncio.timeout(4):
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"ok")
+        writer.write(b"\r\n")
+        writer.write(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        asyncio.get_running_loop().call_later(0.3, answered.set)
+        assert await reader.readexactly(2) == b"ok"
