@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from pages.connection import MOST_CONNECTIONS, Connection
 from protocol.runtime import Runtime
 from streams import lifecycle
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pages.app import App
 
 log = logging.getLogger(__name__)
-MOST_CONNECTIONS = 128
 HEAD_BYTES = 64 * 1024
 STOP_S = 2.0
 _OFF = b"<!doctype html><title>No pages</title><p>The pages are switched off: pages.enabled in the configuration.</p>\n"
@@ -122,9 +122,9 @@ async def run(settings: Runtime) -> None:
     lifecycle.on_stop(stopping.set)
     server = _Server(
         uvicorn.Config(
-            app, http="h11", loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+            app, http=Connection, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
             timeout_graceful_shutdown=round(STOP_S), timeout_keep_alive=30, backlog=256, ws="none", proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS, h11_max_incomplete_event_size=HEAD_BYTES,
+            limit_concurrency=MOST_CONNECTIONS + 1, h11_max_incomplete_event_size=HEAD_BYTES,
         )
     )  # fmt: skip
     async with asyncio.TaskGroup() as group:
