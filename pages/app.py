@@ -29,8 +29,8 @@ from pages.login import Logins, Session, form_is_ours
 from pages.page import Answer, Asked, Download, Page, Redirect, Route, Services, Shown, Zone
 from pages.render import render
 from pages.router import Router
-from protocol.config import Pages
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError, RateLimited
+from protocol.pages import Pages
 from protocol.runtime import Runtime
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlencode
 
 from pages import links
-from protocol.config import Pages
 from protocol.errors import Forbidden, InvalidRequest, RequestError
+from protocol.pages import Pages
 
 FORM = "application/x-www-form-urlencoded"
 COMMON = ("format", "tz", "again", "at")

@@ -32,6 +32,7 @@ from protocol.config_faults import Faults, Place, dialects_that, faults_between
 from protocol.debug import Debug
 from protocol.dialect import JudgeReply
 from protocol.dialects import DIALECTS
+from protocol.pages import Pages
 from protocol.request import DialectName
 from protocol.retention import Retention
 from protocol.server_tools.added import check_servers, check_tools
@@ -75,7 +76,6 @@ def _check_model_name(name: str) -> str:
 KnownDialect = Annotated[DialectName, AfterValidator(_check_dialect)]
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
-_PAGES_URL = r"^(https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?)?$"
 _SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 """Others may be a key that somebody put in the wrong place, and are not repeated."""
 
@@ -364,34 +364,6 @@ class Limits(_Strict):
         if self.upload_bytes < 2 * self.body_bytes:
             raise ValueError("upload_bytes must be at least twice body_bytes")
         return self
-
-
-class Pages(_Strict):
-    """The pages under `/debug` (docs/pages.md)."""
-
-    enabled: bool = True
-    """False: there are none, and gateways answer 404 under `/debug`."""
-    on_gateway: bool = True
-    """Whether gateways pass `/debug` on to them. False: `sluice pages` listens on `host` and `port` for browsers itself."""
-    host: str = "127.0.0.1"
-    """Where it listens then."""
-    port: Annotated[int, Field(ge=1, le=65535)] = 8081
-    """Where it listens then."""
-    url: Annotated[str, Field(pattern=_PAGES_URL)] = ""
-    """Where browsers find them if that is not the gateway's own address, as behind a proxy that speaks TLS: `https://HOST[:PORT]`. They
-    answer under this name besides the machine's own."""
-    trusted_proxies: Annotated[tuple[str, ...], Field(max_length=16)] = ()
-    """Addresses of proxies before it, as `127.0.0.1`: who logs in through them is who their `X-Forwarded-For` names. Without it all
-    who come through a proxy share its five wrong keys a minute."""
-
-    def address_of(self, peer: str, said: str) -> str:
-        """Return who a request comes from: `peer` connected, `said` is its X-Forwarded-For. That counts from a trusted proxy alone, and
-        of it the last address that is not one of them: what stands before may be made up."""
-        if peer in self.trusted_proxies:
-            for one in reversed(said.replace(";", ",").split(",")):
-                if one.strip() and one.strip() not in self.trusted_proxies:
-                    return one.strip()
-        return peer
 
 
 class Config(_Strict):

@@ -31,7 +31,6 @@ from protocol.config import (
     ModelName,
     ModelRoute,
     Name,
-    Pages,
     PolicySet,
     PolicyStep,
     Price,
@@ -40,6 +39,7 @@ from protocol.config import (
 )
 from protocol.debug import Debug
 from protocol.dialects import DIALECTS
+from protocol.pages import Pages
 from protocol.retention import Retention
 from scripts.pages import DOCS, table, write_or_check
 

@@ -12,7 +12,8 @@ from gateway.door import MAX_IN_PIECES, MAX_STREAMS, Door, is_page
 from pages.guard import NOWHERE
 from pages.main import LazyApp, bind
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
-from protocol.config import Config, Pages
+from protocol.config import Config
+from protocol.pages import Pages
 from protocol.runtime import Runtime
 from tests.support.servers.ports import free_port
 

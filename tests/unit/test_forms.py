@@ -14,7 +14,8 @@ from gateway import forms
 from gateway.door import MAX_WAITING, Door
 from gateway.http_limits import BoundedConnection
 from protocol.bounds import FORM_S, MAX_FORMS, MAX_RELAYED_FORM_BYTES, MAX_RELAYS
-from protocol.config import Config, Pages
+from protocol.config import Config
+from protocol.pages import Pages
 from protocol.runtime import Runtime
 
 HEAD = b"POST /debug/login HTTP/1.1\r\nhost: h\r\nx-forwarded-for: %b\r\n"

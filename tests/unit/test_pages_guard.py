@@ -15,8 +15,9 @@ from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts
 from pages.page import Asked, Download, Route, Who, sliced
 from pages.router import Router
 from pages.views.call import SPOOLED_BYTES, spooled
-from protocol.config import Config, Pages
+from protocol.config import Config
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, RateLimited
+from protocol.pages import Pages
 from protocol.runtime import Runtime
 from sluice.logs import JsonLines
 

@@ -1,0 +1,36 @@
+"""The pages under /debug, as the configuration says: whether they are, where, and who comes through proxies. Pure."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_URL = r"^(https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?)?$"
+
+
+class Pages(BaseModel):
+    """The pages under `/debug` (docs/pages.md)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    enabled: bool = True
+    """False: there are none, and gateways answer 404 under `/debug`."""
+    on_gateway: bool = True
+    """Whether gateways pass `/debug` on to them. False: `sluice pages` listens on `host` and `port` for browsers itself."""
+    host: str = "127.0.0.1"
+    """Where it listens then."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8081
+    """Where it listens then."""
+    url: Annotated[str, Field(pattern=_URL)] = ""
+    """Where browsers find them if that is not the gateway's own address, as behind a proxy that speaks TLS: `https://HOST[:PORT]`. They
+    answer under this name besides the machine's own."""
+    trusted_proxies: Annotated[tuple[str, ...], Field(max_length=16)] = ()
+    """Addresses of proxies before it, as `127.0.0.1`: who logs in through them is who their `X-Forwarded-For` names. Without it all
+    who come through a proxy share its five wrong keys a minute."""
+
+    def address_of(self, peer: str, said: str) -> str:
+        """Return who a request comes from: `peer` connected, `said` is its X-Forwarded-For. That counts from a trusted proxy alone, and
+        of it the last address that is not one of them: what stands before may be made up."""
+        if peer in self.trusted_proxies:
+            for one in reversed(said.replace(";", ",").split(",")):
+                if one.strip() and one.strip() not in self.trusted_proxies:
+                    return one.strip()
+        return peer
