@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from io import SEEK_END
 from tempfile import SpooledTemporaryFile
-from typing import Any
+from typing import IO, Any
 from uuid import UUID
 
 from db.filters import Filters
@@ -37,7 +36,8 @@ from protocol.errors import InvalidRequest, NotFound
 
 MAX_VALUE, MAX_ORIGIN = 200, 8_000
 """Characters of a parameter, and of the one that names a list with its filters."""
-SPOOLED_BYTES, PIECE_BYTES = 2**20, 2**16
+SPOOLED_BYTES, MOST_SPOOLED, PIECE_BYTES = 2**20, 64 * 2**20, 2**16
+"""Of an export that waits for its reader: in memory, and in all. In a container the file may be memory too."""
 _NUMBER = 10
 """Digits of a number in a path."""
 TABS = (("Story", ""), ("Request", "request"), ("Wire", "wire"), ("Diff", "diff"), ("Hooks", "hooks"), ("Text", "text"), ("Proof", "proof"))
@@ -262,36 +262,54 @@ async def show_block(asked: Asked) -> Page:
 
 async def spooled(lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
     """Hand on pieces that come through a file without a name, which is filled beside: whoever takes them slowly holds no connection and no
-    snapshot, and a long export begins at once."""
+    snapshot, and a long export begins at once. Past `MOST_SPOOLED` that nobody took, what fills it waits: Postgres ends that by itself."""
     with SpooledTemporaryFile(max_size=SPOOLED_BYTES) as file:
-        grown, taken = asyncio.Event(), 0
+        moved, written, taken = asyncio.Event(), 0, 0
 
         async def fill() -> None:
+            nonlocal written
             try:
                 async with aclosing(lines):
-                    async for piece in lines:
-                        file.seek(0, SEEK_END)
-                        file.write(piece)
-                        grown.set()
+                    async for line in lines:
+                        for at in range(0, len(line), PIECE_BYTES):
+                            piece = line[at : at + PIECE_BYTES]
+                            while written + len(piece) > taken + MOST_SPOOLED:
+                                moved.clear()
+                                await moved.wait()
+                            _write(file, written, piece)
+                            written += len(piece)
+                            moved.set()
             finally:
-                grown.set()
+                moved.set()
 
         filling = asyncio.create_task(fill(), name="export")
         try:
             while True:
-                file.seek(taken)
-                if piece := file.read(PIECE_BYTES):
+                if taken < written:
+                    # the file is used in the round
+                    file.seek(taken % MOST_SPOOLED)
+                    piece = file.read(min(PIECE_BYTES, written - taken, MOST_SPOOLED - taken % MOST_SPOOLED))
                     taken += len(piece)
+                    moved.set()
                     yield piece
                 elif filling.done():
                     filling.result()
                     return
                 else:
-                    grown.clear()
-                    await grown.wait()
+                    moved.clear()
+                    await moved.wait()
         finally:
             filling.cancel()
             await asyncio.wait({filling})
+
+
+def _write(file: IO[bytes], at: int, piece: bytes) -> None:
+    first = MOST_SPOOLED - at % MOST_SPOOLED
+    file.seek(at % MOST_SPOOLED)
+    file.write(piece[:first])
+    if piece[first:]:
+        file.seek(0)
+        file.write(piece[first:])
 
 
 async def export(asked: Asked) -> Download:

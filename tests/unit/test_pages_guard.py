@@ -14,6 +14,7 @@ from pages.guard import Head, Misdirected, Site, check_source, is_followed_link,
 from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts
 from pages.page import Asked, Download, Route, Who, sliced
 from pages.router import Router
+from pages.views import call
 from pages.views.call import SPOOLED_BYTES, spooled
 from protocol.config import Config
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, RateLimited
@@ -195,6 +196,29 @@ async def test_an_export_begins_at_once_and_is_read_whole_whoever_takes_it_slowl
     goes_on.set()
     await is_read.wait()
     assert sum([len(piece) async for piece in pieces]) == 3 * SPOOLED_BYTES
+
+
+async def test_an_export_waits_for_who_takes_it_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 3 * call.PIECE_BYTES + 5
+    monkeypatch.setattr(call, "MOST_SPOOLED", most)
+    monkeypatch.setattr(call, "SPOOLED_BYTES", 0)
+    sent = [bytes([number]) * (number * 7_919 % 200_000) for number in range(60)]
+    begun = 0
+
+    async def lines() -> AsyncGenerator[bytes]:
+        nonlocal begun
+        for line in sent:
+            begun += len(line)
+            yield line
+
+    taken = b""
+    async for piece in spooled(lines()):
+        taken += piece
+        for _ in range(20):
+            # what fills it goes on as far as it may
+            await asyncio.sleep(0)
+        assert begun <= len(taken) + most + max(map(len, sent))
+    assert taken == b"".join(sent)
 
 
 async def test_an_export_that_fails_is_not_completed_and_one_that_nobody_takes_ends() -> None:
