@@ -1,12 +1,12 @@
 """What a bound is, and the numbers of all bounds, each once: who keeps one imports it from here.
 
-`protocol.bounds_table` says what each is for.
+`protocol.bounds_table` says what each is for; those of the pages alone stand with who keeps them.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-From = Literal["client", "upstream", "policy", "configuration"]
+From = Literal["client", "reader", "upstream", "policy", "configuration"]
 """Who can multiply it; `policy` is a policy's author."""
 
 

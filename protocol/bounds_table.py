@@ -243,23 +243,6 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_http_limits.py::test_a_head_has_a_time",
     ),
     Bound(
-        "page_relays", "client", "pages that load through a gateway at once, live ones too", b.MAX_RELAYS, "answers", "gateway.door",
-        "503 after 2 s", "tests/unit/test_door.py::test_so_many_at_once_and_no_more_and_who_leaves_makes_room",
-    ),
-    Bound(
-        "page_forms", "client", "forms of pages that are on their way in to a gateway", b.MAX_FORMS, "forms", "gateway.forms",
-        "the oldest of the address that has most gets 503",
-        "tests/unit/test_forms.py::test_a_form_that_comes_is_never_kept_out_by_slow_ones",
-    ),
-    Bound(
-        "page_form_time", "client", "the time that such a form may take", b.FORM_S, "s", "gateway.forms", "408",
-        "tests/unit/test_forms.py::test_a_form_has_a_time",
-    ),
-    Bound(
-        "page_form", "client", "a form that a page sends", b.MAX_RELAYED_FORM_BYTES, "bytes", "gateway.door", "413",
-        "tests/unit/test_door.py::test_a_form_has_an_end",
-    ),
-    Bound(
         "target", "client", "path and query, and so cursors and filters", b.MAX_TARGET_BYTES, "bytes", "gateway.routes",
         "400 target_too_long", "tests/faults/test_abuse.py::test_c7_a_path_and_query_have_an_end",
     ),

@@ -272,7 +272,7 @@ class _Follower:
         if is_late:
             return _ended("The call has ended. Its story has all of it.", story)
         if now > until:
-            return _ended("Stopped after 30 minutes: load the page again to go on.", story)
+            return _ended(f"Stopped after {MOST_S / 60:g} minutes: load the page again to go on.", story)
         return None
 
 

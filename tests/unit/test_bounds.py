@@ -1,4 +1,4 @@
-"""Every bound of protocol/bounds.py multiplied: cheap at the bound, in proportion below it, a clear error past it.
+"""Every bound of protocol/bounds.py, and of the pages, multiplied: cheap at the bound, in proportion below it, a clear error past it.
 
 A bound has a maker here, or names a test elsewhere that multiplies it. To add one: write a row in protocol/bounds.py, and a
 maker below whose key is the row's name, or the test that the row names.
@@ -18,18 +18,17 @@ from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import CallInfo, Respond
 from policy.session.session import Session
 from protocol.bounds import MAX_BODY_BYTES, Bound
-from protocol.bounds_table import BOUNDS
 from protocol.config import Config, Limits, Upstream
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName, Endpoint
-from scripts.bounds import PAGE, page
+from scripts.bounds import ALL, PAGE, page
 from streams import layout
 from tests.unit.test_linear import counted
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/unit/test_bounds.py"
-BY_NAME = {bound.name: bound for bound in BOUNDS}
+BY_NAME = {bound.name: bound for bound in ALL}
 STEP_S = 0.5
 """CPU at a bound: twice the 250 ms that a step may take, for slow machines. The watchdog ends a worker at 1 s."""
 _CLEAR = re.compile(r"has [\d,]+ .+; one request may have [\d,]+")
@@ -360,7 +359,7 @@ def _is_missing(bound: Bound) -> str:
 
 
 def test_every_bound_is_multiplied_by_a_test() -> None:
-    assert [missing for bound in BOUNDS if (missing := _is_missing(bound))] == []
+    assert [missing for bound in ALL if (missing := _is_missing(bound))] == []
 
 
 def test_every_maker_has_a_bound() -> None:
@@ -368,13 +367,13 @@ def test_every_maker_has_a_bound() -> None:
 
 
 def test_names_are_unique_and_keepers_exist() -> None:
-    assert len(BY_NAME) == len(BOUNDS)
-    missing = [b.keeper for b in BOUNDS if not (ROOT / (b.keeper.replace(".", "/") + ".py")).is_file() and not (ROOT / b.keeper).exists()]
+    assert len(BY_NAME) == len(ALL)
+    missing = [b.keeper for b in ALL if not (ROOT / (b.keeper.replace(".", "/") + ".py")).is_file() and not (ROOT / b.keeper).exists()]
     assert missing == []
 
 
 def test_settings_have_the_bounds_of_the_table() -> None:
-    for bound in BOUNDS:
+    for bound in ALL:
         if bound.setting:
             section, _, name = bound.setting.rpartition(".")
             where = {"limits": Limits(), "upstreams.X": Upstream(dialect="openai", base_url="http://127.0.0.1")}[section]

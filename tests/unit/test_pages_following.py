@@ -4,12 +4,18 @@ import json
 import time
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pages.app import App
 from pages.following import FIRST_CHARS, HELD_MS, Facts, Following, parse_place
+from pages.page import Asked, Who
+from pages.views import live
+from protocol.config import Config
 from protocol.records import BlockRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, ToolReleaseRecord
+from protocol.runtime import Runtime
 from streams.layout import Entry
 
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
@@ -315,3 +321,13 @@ def _feed(one: Following, step: Entry | Record | None) -> None:
         one.entry(step)
     elif step is not None:
         one.record(step)
+
+
+async def test_a_live_view_has_an_end() -> None:
+    app = App(Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"), ())
+    asked = Asked(path="", params={}, query=(), who=Who("k", "k", frozenset(), "l"), services=app._services)
+    follower = live._Follower(asked, UUID(CALL))
+    assert follower._is_over(following(), 9.0, 9.0, has_stream=True) is None
+    over = follower._is_over(following(), 9.1, 9.0, has_stream=True)
+    assert over is not None and "after 30 minutes" in str(over)
+    await app.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pages.app import MOST_ASKED_BY_ONE, MOST_DOWNLOADS_OF_ONE, MOST_OF_ONE, App, _failed
+from pages.app import MOST_ASKED_BY_ONE, MOST_DOWNLOADS_OF_ONE, MOST_OF_ONE, MOST_STREAMS_OF_ONE, App, _failed
 from pages.guard import Head, Misdirected, Site, check_source, is_followed_link, place, read_cookie, read_headers, safe_next, site_of
 from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts
 from pages.page import Asked, Download, Route, Who, sliced
@@ -261,7 +261,9 @@ async def test_answers_of_one_key_that_stay_open_leave_room_for_others() -> None
     held = [await opened("a") for _ in range(MOST_DOWNLOADS_OF_ONE)]
     with pytest.raises(RateLimited):
         await opened("a")
-    held += [await opened("b"), await opened("a", "text/event-stream")]
+    held += [await opened("b"), *[await opened("a", "text/event-stream") for _ in range(MOST_STREAMS_OF_ONE)]]
+    with pytest.raises(RateLimited):
+        await opened("a", "text/event-stream")
     await held.pop(0).aclose()
     held.append(await opened("a"))
     for pieces in held:
