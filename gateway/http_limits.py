@@ -38,7 +38,7 @@ _NO_MEMORY = _refusal(
 _MANY = 12
 """So many connections past what is too many are taken, to be told so."""
 _MANY_HEAD_S = 2.0
-"""How long the head of a request may take to come where there are too many connections."""
+"""How long the head of a request may take to come where there are too many connections, also one that began before."""
 
 
 Write = Callable[[bytes], bool]
@@ -169,6 +169,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
+        self._head_since = 0.0
         self._stall_timer: asyncio.TimerHandle | None = None
         self._unsent = self._still_looks = 0
         self._answering: RequestResponseCycle | None = None
@@ -184,10 +185,14 @@ class BoundedConnection(HttpToolsProtocol):
             head_s = _MANY_HEAD_S
             if self.crowd.is_full(len(self.connections)):
                 self.crowd.pause()
-        self._head_timer = self.loop.call_later(head_s, transport.close)
+        self._wait_for_head(head_s)
+
+    def _wait_for_head(self, head_s: float) -> None:
+        self._head_since = self.loop.time()
+        self._head_timer = self.loop.call_later(head_s, self.transport.close)
 
     def is_crowded(self) -> bool:
-        """Are there too many connections, though the idle ones make room?"""
+        """Are there too many connections, though the idle ones and those with a slow head make room?"""
         while self.crowd.is_too_many(len(self.connections)):
             idle = next((one for one in self.connections if isinstance(one, BoundedConnection) and one.is_idle), None)
             if idle is None:
@@ -199,8 +204,9 @@ class BoundedConnection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Does it wait for a next request?"""
-        return self.timeout_keep_alive_task is not None and not self.transport.is_closing()
+        """Does it wait for a next request, or too long for the rest of one's head?"""
+        is_late = self._head_timer is not None and self.loop.time() - self._head_since > _MANY_HEAD_S
+        return (is_late or self.timeout_keep_alive_task is not None) and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
@@ -230,7 +236,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(_NO_MEMORY)
         if self._head_timer is None and self._answering is not None and self._answering.response_complete:
             # the rest of a body that was answered before it came, or blank lines: uvicorn has no time for the head behind them
-            self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+            self._wait_for_head(HEAD_S)
 
     def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():
@@ -256,7 +262,7 @@ class BoundedConnection(HttpToolsProtocol):
         """A head begins."""
         self._in_head = True
         if self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+            self._wait_for_head(HEAD_S)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:

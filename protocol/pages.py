@@ -1,5 +1,6 @@
 """The pages under /debug, as the configuration says: whether they are, where, and who comes through proxies. Pure."""
 
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,9 +29,20 @@ class Pages(BaseModel):
 
     def address_of(self, peer: str, said: str) -> str:
         """Return who a request comes from: `peer` connected, `said` is its X-Forwarded-For. That counts from a trusted proxy alone, and
-        of it the last address that is not one of them: what stands before may be made up."""
-        if peer in self.trusted_proxies:
-            for one in reversed(said.replace(";", ",").split(",")):
-                if one.strip() and one.strip() not in self.trusted_proxies:
-                    return one.strip()
-        return peer
+        of it the last address that is not one of them: what stands before may be made up. Of IPv6 it is the network, `2001:db8::/64`:
+        one machine has all of its addresses."""
+        proxies = {_plain(one) for one in self.trusted_proxies}
+        found = _plain(peer)
+        if found in proxies:
+            others = (_plain(one.strip()) for one in reversed(said.replace(";", ",").split(",")) if one.strip())
+            found = next((one for one in others if one not in proxies), found)
+        return str(ip_network((int(found) >> 64 << 64, 64))) if isinstance(found, IPv6Address) else str(found)
+
+
+def _plain(said: str) -> IPv4Address | IPv6Address | str:
+    """Return an address however it is written; what is none, as it is."""
+    try:
+        found = ip_address(said)
+    except ValueError:
+        return said
+    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found

@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from gateway import http_limits
-from gateway.http_limits import LINK, BoundedConnection, Link, _WithHead
+from gateway.http_limits import LINK, BoundedConnection, Crowd, Link, _WithHead, bounded_connection
 from protocol.bounds import HEAD_S
 
 
@@ -232,3 +232,30 @@ async def test_a_next_request_ends_the_time_of_what_came_before_it(monkeypatch: 
         await reader.readuntil(b"\r\n\r\n")
         asyncio.get_running_loop().call_later(0.3, answered.set)
         assert await reader.readexactly(2) == b"ok"
+
+
+async def test_slow_heads_make_room_where_there_are_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert not scope["extensions"][LINK]["link"].is_crowded()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    config, state = uvicorn.Config(app, lifespan="off", log_config=None), ServerState()
+    config.load()
+    kind = bounded_connection(60, Crowd(lambda connections: connections > 5))
+    monkeypatch.setattr(http_limits, "_MANY_HEAD_S", 0.05)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: kind(config=config, server_state=state, app_state={}), "127.0.0.1", 0)
+    async with server, asyncio.timeout(5):
+        place = server.sockets[0].getsockname()
+        slow = [await asyncio.open_connection(*place) for _ in range(5)]
+        for (_, writer), sent in zip(slow, (b"", b"GET", b"GET / HTTP/1.1\r\nhost: ", b"\r\n", b"POST"), strict=True):
+            writer.write(sent)
+        began = loop.time()
+        while loop.time() < began + 0.1:
+            await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_connection(*place)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert (await reader.read()).endswith(b"ok")
+        for _, one in (*slow, (reader, writer)):
+            one.close()

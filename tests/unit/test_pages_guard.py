@@ -155,10 +155,18 @@ def test_wrong_keys_are_counted_by_address_and_in_all_and_forgotten_after_a_minu
 @pytest.mark.parametrize(("peer", "said", "address"), [
     ("10.0.0.1", "9.9.9.9", "10.0.0.1"), ("127.0.0.1", "", "127.0.0.1"), ("127.0.0.1", "9.9.9.9, 1.2.3.4", "1.2.3.4"),
     ("127.0.0.1", "1.2.3.4, ::1", "1.2.3.4"), ("127.0.0.1", "9.9.9.9; 1.2.3.4", "1.2.3.4"), ("127.0.0.1", " , ", "127.0.0.1"),
+    ("::ffff:127.0.0.1", "1.2.3.4, 0:0::1", "1.2.3.4"), ("127.0.0.1", "unknown", "unknown"), ("127.0.0.1", "2001:db8::9", "2001:db8::/64"),
 ])  # fmt: skip
 def test_only_a_trusted_proxy_says_who_comes_through_it(peer: str, said: str, address: str) -> None:
     assert Pages(trusted_proxies=("127.0.0.1", "::1")).address_of(peer, said) == address
-    assert Pages().address_of(peer, said) == peer
+    assert Pages().address_of(peer, said) == peer.removeprefix("::ffff:")
+
+
+def test_who_has_a_network_of_addresses_is_one() -> None:
+    of = Pages().address_of
+    assert {of(peer, "") for peer in ("2001:db8::1", "2001:db8::ffff:1:2:3", "2001:0DB8::2")} == {"2001:db8::/64"}
+    assert of("2001:db8:0:1::1", "") == "2001:db8:0:1::/64" and of("fe80::1%eth0", "") == of("fe80::2%eth0", "")
+    assert of("", "") == "" and of("10.0.0.1", "") != of("10.0.0.2", "")
 
 
 async def test_one_key_leaves_room_for_others() -> None:
