@@ -1,6 +1,7 @@
 """The environment of the templates: what its filters make of numbers, times, JSON and long text."""
 
 import json
+import re
 from datetime import UTC, datetime
 from importlib import resources
 
@@ -13,7 +14,7 @@ from pages import plain
 from pages.assets import address, assets
 from pages.page import Asked, Page, Services, Who
 from pages.pretty import pretty
-from pages.render import _environment, cut, duration, render_outside, size, thousands, why
+from pages.render import _environment, cut, duration, render_outside, size, thousands
 
 CSS_BYTES, JS_BYTES = 14_000, 12_000
 
@@ -124,6 +125,32 @@ def test_the_script_parses_no_html() -> None:
         assert not any(word in script for script in scripts)
 
 
-def test_a_reason_of_sluices_own_has_its_words() -> None:
-    assert why("judge_deadline") == "judge_deadline: the judge did not answer in time"
-    assert why("destructive") == "destructive" and why("") == ""
+_CSS = "".join(asset.body.decode() for asset in assets().values() if asset.path.endswith(".css"))
+_COLOURS = {name: (light, dark) for name, light, dark in re.findall(r"--([\w-]+):light-dark\((#\w+),(#\w+)\)", _CSS)}
+_TINTS = ("tint", "ok-t", "no-t", "swap-t", "wait-t", "off-t")
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * one for one in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(name: str, ground: str, theme: int) -> float:
+    darker, lighter = sorted(_luminance(_COLOURS[one][theme]) for one in (name, ground))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_text_borders_and_signs_can_be_told_from_what_is_behind_them(theme: int) -> None:
+    texts = ("ink", "soft", "link", "ok", "no", "swap", "wait", "off")
+    # a row under the pointer has the ground `tint`, and a verdict its own
+    pairs = {(name, ground): 4.5 for name in texts for ground in ("bg", "card", *_TINTS)} | {("card", "link"): 4.5, ("card", "ink"): 4.5}
+    # edges of fields and buttons, the focus, and what is drawn in bars, whose ground is `line`
+    pairs |= {(name, ground): 3.0 for name in ("edge", "focus") for ground in ("bg", "card", "line", *_TINTS)}
+    pairs |= {(name, "line"): 3.0 for name in texts}
+    weak = {pair: round(_contrast(*pair, theme), 2) for pair, least in pairs.items() if _contrast(*pair, theme) < least}
+    assert not weak
+    # what is half there has no contrast that could be told
+    assert not re.findall(r"[^}]*\{[^}]*opacity:0?\.[0-6]", _CSS)
