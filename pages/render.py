@@ -15,7 +15,7 @@ from pages.assets import address
 from pages.escape import beginning, coloured, exact, moment, seen, spelled, text_of
 from pages.page import Asked, Page
 from pages.pretty import pretty
-from protocol.reasons import SENTENCES
+from protocol.reasons import worded
 
 CELL = 160
 """Characters that a cell of a list shows."""
@@ -53,7 +53,7 @@ def _environment() -> Environment:
         n=thousands,
         size=size,
         time=_shown_time,
-        why=why,
+        why=worded,
     )
     env.globals.update(link=links, verdicts=verdicts, asset=address, cell=CELL)
     return env
@@ -119,11 +119,6 @@ def cut(value: object, length: int = CELL, whole: int | None = None) -> object:
     if whole is None:
         whole = len(value) if isinstance(value, bytes) else len(text.encode(errors="surrogatepass"))
     return beginning(text, length, size(whole))
-
-
-def why(reason: str) -> str:
-    """Return a reason with its words, where it is one of Sluice's own."""
-    return f"{reason}: {SENTENCES[reason]}" if reason in SENTENCES else reason
 
 
 def _json(value: object) -> object:

@@ -40,3 +40,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "not_deferred": "no other model could answer instead",
     "left_out": "the client has it from the first answer",
 }
+
+
+def worded(reason: str) -> str:
+    """Return a reason with its words, where it is one of Sluice's own."""
+    return f"{reason}: {SENTENCES[reason]}" if reason in SENTENCES else reason

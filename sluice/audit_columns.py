@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from db.filters import ListName
+from protocol.reasons import SENTENCES
 from sluice.tables import Column, Item, clock, short_ids
 
 
@@ -47,6 +48,7 @@ def of_calls(items: Sequence[Item]) -> Listed:
 def of_tool_calls(items: Sequence[Item]) -> Listed:
     """The list of tool calls. Who runs them is told where that is not the client for all."""
     others = any(item.get("executor") != "client" for item in items)
+    has_words = any(item["reason"] in SENTENCES for item in items)
     columns = (
         Column(heading="time", value=lambda item: clock(item["decided_at"])),
         Column(heading="call", value=short_ids(items), leaves=3),
@@ -56,6 +58,7 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
         Column(heading="verdict", value="verdict", leaves=0),
         Column(heading="rule", value=cause, least=5),
         *_OF_CALL,
+        *([Column(heading="why", value=lambda item: SENTENCES.get(item["reason"], ""), least=8, is_extra=True)] if has_words else []),
         Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=12, stretches=True, leaves=2),
     )
     values = (

@@ -13,6 +13,7 @@ from db.failing import CAUSES
 from db.filters import parse_filters
 from db.read.queries import AuditReader
 from protocol.errors import NotFound
+from protocol.reasons import worded
 from sluice import audit_columns
 from sluice.audit_options import AsJson
 from sluice.audit_run import find_call, print_json, quiet_pipe, run
@@ -137,7 +138,7 @@ def _decided(item: Item) -> str:
     # a tool call's arguments are never sent before their end
     if item["reason"] == "unfinished" and "kind" in item:
         return "its end never came; what came before it was sent"
-    words = [f"by {item['policy']}" if item["policy"] else "", str(audit_columns.cause(item) or "")]
+    words = [f"by {item['policy']}" if item["policy"] else "", str(item.get("rule") or worded(item["reason"] or ""))]
     return ": ".join(filter(None, [item["verdict"], ", ".join(filter(None, words))]))
 
 
@@ -147,7 +148,7 @@ def _scored(item: Item) -> str:
 
 
 def _chosen(item: Item) -> str:
-    why = f" ({item['reason']})" if item["reason"] else ""
+    why = f" ({worded(item['reason'])})" if item["reason"] else ""
     numbers = " of ".join(f"{item[name]:.2f}" for name in ("score", "threshold") if item[name] is not None)
     looked_at = f"a person is to look at it: {item['audit']}" if item["audit"] else ""
     return ", ".join(filter(None, [f"{item['protocol']}: {item['action']}{why}", numbers, looked_at]))

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from protocol.reasons import SENTENCES
+from protocol.reasons import SENTENCES, worded
 
 _PLACES = {"Block": 0, "_block": 0, "_amend": 1, "Decided": 1, "block_record": 2}
 """Which argument of a call is a reason."""
@@ -28,3 +28,8 @@ def test_each_reason_has_a_sentence() -> None:
     given = {*reasons(), *(f"judge_{error}" for error in ("deadline", "unavailable", "invalid", "fault"))}
     assert len(given) > 25 and given <= SENTENCES.keys(), given - SENTENCES.keys()
     assert all(sentence[0].islower() and not sentence.endswith(".") for sentence in SENTENCES.values())
+
+
+def test_a_reason_of_sluices_own_has_its_words() -> None:
+    assert worded("judge_deadline") == "judge_deadline: the judge did not answer in time"
+    assert worded("destructive") == "destructive" and worded("") == ""

@@ -70,7 +70,7 @@ def test_at_eighty_columns_arguments_keep_their_room_and_say_more_than_their_fra
     assert brief('{"a": {"b": "x"}}') == '{"a": {"b": "x"}}' and brief("[" * 9000) == "[" * 9000 and brief(None) is None
 
 
-@pytest.mark.parametrize("room", [80, 140])
+@pytest.mark.parametrize("room", [80, 160])
 def test_one_long_name_pushes_out_no_other_column(terminal: Callable[..., list[str]], room: int) -> None:
     short, long = (terminal([TOOL_CALL | more], of_tool_calls, room)[0].split() for more in ({}, {"key": "k" * 64}))
     assert short == long
@@ -90,7 +90,10 @@ def test_what_says_least_leaves_a_narrow_terminal_first(terminal: Callable[..., 
 
 def test_a_wider_terminal_adds_session_policy_and_model(terminal: Callable[..., list[str]]) -> None:
     heading = terminal([TOOL_CALL], of_tool_calls, 140)[0].split()
-    assert heading == ["time", "call", "key", "tool", "verdict", "rule", "session", "policy", "model", "arguments"]
+    assert heading == ["time", "call", "key", "tool", "verdict", "rule", "session", "policy", "model", "why", "arguments"]
+    wide = terminal([TOOL_CALL], of_tool_calls, 180)
+    assert "why" in wide[0].split() and "judged harmful" in wide[2], "the words of a reason of Sluice's own"
+    assert "why" not in terminal([TOOL_CALL | {"reason": "rule"}], of_tool_calls, 180)[0].split()
     assert "session" in terminal([TOOL_CALL], of_tool_calls, 120)[0] and "session" not in terminal([TOOL_CALL], of_tool_calls, 90)[0]
 
 
