@@ -24,8 +24,13 @@ LATE_MS = 250
 
 
 def test_a_tool_call_is_marked_held_and_then_blocked_without_reloading(tab: Tab, product: Product) -> None:
-    tab.open("/debug/calls")
+    tab.open("/debug")
+    open_ = tab.page.locator("tr[data-call]")
+    tab.page.get_by_text("live, once a second").wait_for()
     call = Call(product, "slowly with gap 700 ms delete everything with rm -rf")
+    open_.filter(has_text=call.id[:8]).wait_for()
+    assert open_.locator("td").all_inner_texts()[1:4] == ["dev", "demo", "default"]
+    assert open_.locator(f"a[href='/debug/calls/{call.id}/live']").inner_text() == "Live"
     tab.open(f"/debug/calls/{call.id}/live")
     tab.evaluate("window.same = true")
     row = tab.page.locator("[data-live-blocks] section").nth(1)
