@@ -109,7 +109,7 @@ async def load(reader: AuditReader, listing: Listing) -> tuple[list[JsonObject],
 
 
 async def neighbours(reader: AuditReader, origin: str, call_id: UUID) -> tuple[str | None, str | None]:
-    """Return the pages of the calls before and behind this one in the list that it was opened from, by `Listing.origin`: newer, older.
+    """Return the calls before and behind this one in the list that it was opened from, by `Listing.origin`: newer, older.
 
     A list that it does not name has none.
     """
@@ -125,7 +125,7 @@ async def neighbours(reader: AuditReader, origin: str, call_id: UUID) -> tuple[s
     for order, number in _BESIDE:
         after = Position(of, order, call_id, number)
         items, _ = await reader.lines(of, replace(filters, limit=1, order=order, after=after, passed=True), first=0)
-        found.append(links.call(items[0]["call_id"], **{"from": origin}) if items else None)
+        found.append(items[0]["call_id"] if items else None)
     return found[0], found[1]
 
 

@@ -39,6 +39,8 @@ MOST_BYTES = 512 * 1024
 """Up to so much, both sides of a call are read whole for its page."""
 EARLIER = 50
 """Calls of a session before one, among which the one that it goes on from is looked for."""
+MOST_COUNTED = 1_000
+"""Debug lines that are counted."""
 BEGINNING = 16
 """Chunks of a block that its beginning is read from."""
 _SPANS: LiteralString = """
@@ -68,7 +70,8 @@ SELECT (SELECT octet_length(body) FROM request_bodies WHERE call_id = :call) AS 
     (SELECT count(*) FROM events WHERE call_id = :call) AS events,
     (SELECT count(*) FROM dead_letters WHERE "left"(call_id, 36) = :name) AS dead_letters,
     (SELECT count(*) FROM scores WHERE call_id = :call) AS scores,
-    (SELECT chunks FROM ends WHERE call_id = :call) AS chunks_said
+    (SELECT chunks FROM ends WHERE call_id = :call) AS chunks_said,
+    (SELECT count(*) FROM (SELECT FROM debug_logs WHERE call_id = :call LIMIT :counted) d) AS debug_lines
 """
 _SEAL: LiteralString = """
 SELECT s.position, s.part, s.at, s.form, (SELECT min(k.size) FROM checkpoints k WHERE k.size > s.position) AS checkpoint
@@ -197,7 +200,7 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
         (await connection.execute(text(_RELEASES), given)).one(),
         [event_item(own) for own in await connection.execute(text(_EVENTS), given | {"most": MOST_EVENTS})],
         [attempt_item(own) for own in await connection.execute(text(_ATTEMPTS), given)],
-        (await connection.execute(text(_REST), given | {"name": str(call_id)})).one(),
+        (await connection.execute(text(_REST), given | {"name": str(call_id), "counted": MOST_COUNTED + 1})).one(),
         list(await connection.execute(text(_SEAL), given)),
     )
     if begun is not None and begun.session:

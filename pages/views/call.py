@@ -15,6 +15,7 @@ from db.read.queries import reading
 from db.read.story import (
     MOST_BYTES,
     MOST_CHUNKS,
+    MOST_COUNTED,
     Connection,
     Overview,
     read_beginnings,
@@ -97,8 +98,7 @@ async def show_call(asked: Asked) -> Page | Redirect:
         rows = await _rows(asked, connection, found, numbers)
     now = datetime.now(UTC)
     values = {
-        **frame(found, "", now),
-        "beside": await _beside(asked, found),
+        **await frame(asked, found, "", now),
         "rows": rows["rows"],
         **bounded_left(rows["left"] if rows["left"] != rows["failed"] else "", arguments.ENDS),
         "failed": rows["failed"],
@@ -106,7 +106,7 @@ async def show_call(asked: Asked) -> Page | Redirect:
         "timeline": head.timeline(found, now),
         "events": head.events(found),
         "attempts": found.attempts,
-        "pager": _pager(call_id, page, pages, len(found.numbers)),
+        "pager": _pager(asked, call_id, page, pages, len(found.numbers)),
     }
     return Page(template="call.html", title=_title(values), values=values, shown=Shown((call_id,), len(numbers)))
 
@@ -116,17 +116,25 @@ def bounded_left(text: str, most: int) -> dict[str, Any]:
     return {"left": text[:most], "left_length": len(text)}
 
 
-async def _beside(asked: Asked, found: Overview) -> dict[str, Any]:
-    """The calls before and behind this one: in the list that it was opened from, or else in its session."""
-    if origin := asked.one("from"):
-        newer, older = await neighbours(asked.services.reader, origin, found.call_id)
+def origin(asked: Asked) -> dict[str, object]:
+    """Return the list that a call was opened from, as the parameter by which links of its pages keep it."""
+    return {"from": asked.one("from")}
+
+
+async def _beside(asked: Asked, found: Overview, tab: str) -> dict[str, Any]:
+    """The same tab of the calls before and behind this one: in the list that it was opened from, or else in its session."""
+
+    def to(call: str | None, **kept: object) -> str | None:
+        return call and (links.tab(call, tab, **kept) if tab not in ("", "live") else links.call(call, **kept))
+
+    if name := asked.one("from"):
+        newer, older = await neighbours(asked.services.reader, name, found.call_id)
         if newer or older:
-            return {"before": newer, "next": older, "of": "list"}
-    before, after = (links.call(one) if one else None for one in (found.before, found.next))
-    return {"before": before, "next": after, "of": "session"}
+            return {"before": to(newer, **origin(asked)), "next": to(older, **origin(asked)), "of": "list"}
+    return {"before": to(found.before), "next": to(found.next), "of": "session"}
 
 
-def frame(found: Overview, tab: str, now: datetime | None = None) -> dict[str, Any]:
+async def frame(asked: Asked, found: Overview, tab: str, now: datetime | None = None) -> dict[str, Any]:
     """Return what every tab of a call shows above its own."""
     made = head.head(found, now or datetime.now(UTC))
     beside = {"Wire": f"{made['chunks']:,}", "Proof": _proof(made["sealed"])}
@@ -134,13 +142,16 @@ def frame(found: Overview, tab: str, now: datetime | None = None) -> dict[str, A
     refused = (made["tool_calls_blocked"] or 0) if isinstance(made["tool_calls_blocked"], int) else 0
     if refused:
         beside["Diff"] = f"{refused:,}"
+    if lines := found.rest.debug_lines:
+        beside["Hooks"] = f"{lines:,}" if lines <= MOST_COUNTED else f"more than {MOST_COUNTED:,}"
+    # the text is a file, which has no links
+    kept = {path: origin(asked) if path != "text" else {} for _, path in TABS}
     tabs = [
-        [name, links.tab(found.call_id, path) if path else links.call(found.call_id), path == tab, beside.get(name), path or None]
+        [name, links.tab(found.call_id, path, **kept[path]) if path else links.call(found.call_id, **kept[path]), path == tab,
+         beside.get(name), path or None]
         for name, path in TABS
-    ]
-    has_own = tab not in ("", "live")
-    before, after = (one and (links.tab(one, tab) if has_own else links.call(one)) for one in (found.before, found.next))
-    return {"call": made, "tabs": tabs, "beside": {"before": before, "next": after, "of": "session"}}
+    ]  # fmt: skip
+    return {"call": made, "tabs": tabs, "beside": await _beside(asked, found, tab)}
 
 
 def _proof(sealed: dict[str, Any] | None) -> str:
@@ -158,14 +169,14 @@ def _title(values: dict[str, Any]) -> str:
     return f"{first or 'call'} · {call['call_id'][:8]}"
 
 
-def _pager(call_id: UUID, page: int, pages: int, blocks: int) -> dict[str, Any] | None:
+def _pager(asked: Asked, call_id: UUID, page: int, pages: int, blocks: int) -> dict[str, Any] | None:
     """Links to the other pages of a call with many blocks."""
     if pages == 1:
         return None
     return {
         "page": page, "pages": pages, "blocks": blocks, "first": (page - 1) * story.PAGE + 1, "last": min(page * story.PAGE, blocks),
-        "before": links.call(call_id, page=page - 1) if page > 1 else None,
-        "after": links.call(call_id, page=page + 1) if page < pages else None,
+        "before": links.call(call_id, **origin(asked), page=page - 1) if page > 1 else None,
+        "after": links.call(call_id, **origin(asked), page=page + 1) if page < pages else None,
     }  # fmt: skip
 
 
@@ -255,7 +266,7 @@ async def show_block(asked: Asked) -> Page:
         "after": links.block(call_id, found.numbers[place + 1]) if place + 1 < len(found.numbers) else None,
     }
     row = rows["rows"][0]
-    values = {**frame(found, ""), "row": row, **beside}
+    values = {**await frame(asked, found, ""), "row": row, **beside}
     title = f"{row['word'].lower()} {row['name'] or row['label']} · #{number} · {str(call_id)[:8]}"
     return Page(template="call_block.html", title=title, values=values, shown=Shown((call_id,), 1))
 

@@ -12,7 +12,7 @@ from pages.diff import MOST_S, diff
 from pages.page import Asked, Page, Route, Shown
 from pages.sides import in_order
 from pages.story import Sides
-from pages.views.call import bounded_left, call_of, check_query, frame, number_of, overview_of, upstream_dialect, whole_sides
+from pages.views.call import bounded_left, call_of, check_query, frame, number_of, origin, overview_of, upstream_dialect, whole_sides
 from pages.views.large import decoding
 from protocol.errors import InvalidRequest
 
@@ -29,14 +29,14 @@ VIEWS, BY = ("inline", "side"), ("block", "wire")
 async def show_diff(asked: Asked) -> Page:
     """The blocks that changed, or all of them."""
     call_id = await call_of(asked)
-    check_query(asked, "view", "by", "all", "page")
+    check_query(asked, "view", "by", "all", "page", "from")
     view, by, is_all = _one_of(asked, "view", VIEWS), _one_of(asked, "by", BY), _one_of(asked, "all", ("", "1")) == "1"
     page = max(1, number_of(asked.one("page", "1"), "page"))
     found = await overview_of(asked, call_id)
     size = found.chunk_bytes + int(found.releases.size)
     values: dict[str, Any] = {
-        **frame(found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "", "left_length": 0,
-        "problem": "", "unchanged": 0, "pager": None, "choices": _choices(found, view, by, is_all),
+        **await frame(asked, found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "",
+        "left_length": 0, "problem": "", "unchanged": 0, "pager": None, "choices": _choices(asked, found, view, by, is_all),
     }  # fmt: skip
     if size > MOST_BYTES or found.chunks > MOST_CHUNKS:
         values["too_large"] = size
@@ -166,11 +166,11 @@ def _one_of(asked: Asked, name: str, values: Sequence[str]) -> str:
     return given
 
 
-def _choices(found: Overview, view: str, by: str, is_all: bool) -> list[list[Any]]:
+def _choices(asked: Asked, found: Overview, view: str, by: str, is_all: bool) -> list[list[Any]]:
     """Links to the same comparison in other ways."""
 
     def to(**given: object) -> str:
-        now: dict[str, object] = {"view": view, "by": by, "all": "1" if is_all else None} | given
+        now: dict[str, object] = {"view": view, "by": by, "all": "1" if is_all else None} | origin(asked) | given
         return links.tab(found.call_id, "diff", **{name: value for name, value in now.items() if value not in ("inline", "block")})
 
     return [

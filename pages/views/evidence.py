@@ -65,7 +65,7 @@ async def show_proof(asked: Asked) -> Page:
     found = await overview_of(asked, call_id)
     seals = await asyncio.to_thread(seals_of, asked.services.reader.url, call_id, within_s=_within_s(asked))
     values = {
-        **frame(found, "proof"), "seals": [_item([one]) for one in seals], "verified": await verified(asked, call_id),
+        **await frame(asked, found, "proof"), "seals": [_item([one]) for one in seals], "verified": await verified(asked, call_id),
         "numbers": [[number, _label(found, number)] for number in found.numbers if number in found.tools or number in found.blocks],
     }  # fmt: skip
     return Page(template="call_proof.html", title=f"proof · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(seals)))

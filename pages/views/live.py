@@ -63,7 +63,7 @@ async def show_live(asked: Asked) -> Page | Redirect:
         found = await read_overview(connection, call_id)
     if found is None:
         return Redirect(links.call(call_id))
-    values = {**frame(found, "live"), "events": links.tab(call_id, "events"), "story": links.call(call_id)}
+    values = {**await frame(asked, found, "live"), "events": links.tab(call_id, "events"), "story": links.call(call_id)}
     state = "live" if values["call"]["is_open"] else "ended"
     return Page(template="live.html", title=f"{state} · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), 0))
 

@@ -11,7 +11,7 @@ from db.read.debug_logs import CallLines, details_of, lines_of_call, newest_of_t
 from db.read.items import JsonObject
 from pages import links, listing
 from pages.page import Answer, Asked, Page, Redirect, Route, Shown
-from pages.views.call import call_of, check_query, frame, number_of, overview_of
+from pages.views.call import call_of, check_query, frame, number_of, origin, overview_of
 from protocol.debug import BITS, KEPT_DAYS, LONGEST_MIN
 from protocol.errors import InvalidRequest
 
@@ -100,17 +100,19 @@ async def hooks(asked: Asked) -> Answer:
     shown = items[(page - 1) * PAGE : page * PAGE]
     places = [(one["process"], one["n"]) for one in shown if "n" in one]
     details = await details_of(engine, call_id, places, most=MOST_DETAIL) if places else {}
-    head = frame(found, "hooks")
     rows = _rows(shown, details)
-    values = {**head, **_tab(call_id, told, kind, page, pages), "items": rows, "setting": _setting(asked), "kept_days": KEPT_DAYS}
+    values = {
+        **await frame(asked, found, "hooks"), **_tab(asked, call_id, told, kind, page, pages), "items": rows,
+        "setting": _setting(asked), "kept_days": KEPT_DAYS,
+    }  # fmt: skip
     return Page(template="hooks.html", title=f"hooks · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(shown)))
 
 
-def _tab(call_id: UUID, told: CallLines, kind: str, page: int, pages: int) -> dict[str, Any]:
+def _tab(asked: Asked, call_id: UUID, told: CallLines, kind: str, page: int, pages: int) -> dict[str, Any]:
     """What stands above and below the lines of a call."""
 
     def link(**changed: object) -> str:
-        return links.tab(call_id, "hooks", **{"type": kind, **changed})
+        return links.tab(call_id, "hooks", **{"type": kind, **origin(asked), **changed})
 
     names = [("All", "", sum(told.counts.values())), *((name.capitalize(), name, told.counts[name]) for name in BITS)]
     return {

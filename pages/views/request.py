@@ -25,13 +25,13 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 async def show_request(asked: Asked) -> Page:
     """The newest turns, open; the others, the instructions and the tools folded."""
     call_id = await call_of(asked)
-    check_query(asked)
+    check_query(asked, "from")
     found = await overview_of(asked, call_id)
     async with reading(asked.services.reader.engine) as connection:
         parent = await read_parent(connection, found)
     new = None if parent is None else parent[2] - parent[1]
     values: dict[str, Any] = {
-        **frame(found, "request"),
+        **await frame(asked, found, "request"),
         "request": None,
         "unread": None,
         "why": "",

@@ -3,7 +3,7 @@
 from db.read.wire import PAGE, read_wire
 from pages import links, wire
 from pages.page import Asked, Page, Route, Shown
-from pages.views.call import call_of, check_query, frame, number_of, overview_of
+from pages.views.call import call_of, check_query, frame, number_of, origin, overview_of
 from protocol.errors import InvalidRequest
 
 VIEWS = ("lanes", "table")
@@ -12,33 +12,33 @@ VIEWS = ("lanes", "table")
 async def show_wire(asked: Asked) -> Page:
     """Chunks beside the releases that they led to; `seq` names one that is on the page."""
     call_id = await call_of(asked)
-    check_query(asked, "seq", "view")
+    check_query(asked, "seq", "view", "from")
     view, seq = asked.one("view", "lanes"), number_of(asked.one("seq", "1"), "seq")
     if view not in VIEWS:
         raise InvalidRequest("is lanes or table", param="view")
     after = max(0, seq - 1) // PAGE * PAGE
     found = await overview_of(asked, call_id)
+
+    def to(view: str, seq: int | None) -> str:
+        return links.tab(call_id, "wire", **origin(asked), view=view if view != VIEWS[0] else None, seq=seq)
+
     chunks, before, more = await read_wire(asked.services.reader, call_id, after, most=wire.MOST)
     first_at = min((span.first_at for span in found.spans.values()), default=None)
     values = {
-        **frame(found, "wire"),
+        **await frame(asked, found, "wire"),
         "rows": wire.rows(found, chunks, first_at),
         "written_before": [wire.piece(one, first_at) for one in before],
         "view": view,
         "seq": seq,
-        "views": [[name, links.tab(call_id, "wire", view=name, seq=seq if seq > 1 else None), name == view] for name in VIEWS],
+        "views": [[name, to(name, seq if seq > 1 else None), name == view] for name in VIEWS],
         "pager": {
             "first": chunks[0].seq if chunks else 0,
             "last": chunks[-1].seq if chunks else 0,
-            "before": links.tab(call_id, "wire", view=_given(view), seq=max(1, after - PAGE + 1)) if after else None,
-            "after": links.tab(call_id, "wire", view=_given(view), seq=after + PAGE + 1) if more else None,
+            "before": to(view, max(1, after - PAGE + 1)) if after else None,
+            "after": to(view, after + PAGE + 1) if more else None,
         },
     }
     return Page(template="call_wire.html", title=f"wire · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(chunks)))
-
-
-def _given(view: str) -> str | None:
-    return view if view != VIEWS[0] else None
 
 
 ROUTES = (Route(f"{links.CALLS}/{{call_id}}/wire", show_wire),)

@@ -31,7 +31,7 @@ from protocol.records import (
     ScoreRecord,
     ToolCallRecord,
 )
-from tests.support.checks.record import NOW, call_id, call_record, chunks_record, control_records, tool_call_record, whole_call
+from tests.support.checks.record import NOW, call_id, call_record, chunks_record, control_records, rows, tool_call_record, whole_call
 from tests.support.checks.sealed import insert
 from tests.support.checks.whole_text import released_in
 from tests.support.servers.asked import Made, Pages
@@ -242,3 +242,33 @@ def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
     shown = ask(url, lambda pages: pages.page(f"/debug/calls/{second}/request"))
     assert [turn["number"] for turn in shown.values["request"]["open"]] == [8, 7] and shown.values["parent"] == first
     assert f"call {first[:8]}" in shown.html and len(shown.values["request"]["folded"]) == 7
+
+
+def test_each_tab_keeps_the_list_that_its_call_was_opened_from(url: str) -> None:
+    calls = [call_id(NOW - n * 1000) for n in range(3)]
+    for call in calls:
+        many = [
+            BlockRecord(call_id=call, block=b, at=NOW, kind="text", verdict="allow", reason="", policy="") for b in range(links.BLOCKS + 1)
+        ]
+        asyncio.run(insert(url, call_record(call), *many, chunks_record(call, [b"x"] * 201)))
+    lines = "SELECT %s, 'g', n, now(), 'policy', 'called', ''::bytea FROM generate_series(1, 7) n RETURNING 1"
+    rows(url, f"INSERT INTO debug_logs (call_id, process, n, at, type, event, detail) {lines}", calls[1])
+    kept = "from=calls%3Fkey%3Ddev"
+
+    async def all_tabs(pages: Pages) -> dict[str, Any]:
+        paths = ("", "/request", "/wire", "/diff", "/hooks", "/proof")
+        return {path: (await pages.page(f"/debug/calls/{calls[1]}{path}?{kept}")).values for path in paths}
+
+    for path, shown in ask(url, all_tabs).items():
+        way = {"before": calls[0], "next": calls[2]}
+        assert shown["beside"] == {name: f"/debug/calls/{call}{path}?{kept}" for name, call in way.items()} | {"of": "list"}, path
+        assert {to.partition("?")[2] for name, to, *_ in shown["tabs"] if name != "Text"} == {kept}
+        assert {name: said for name, _, _, said, _ in shown["tabs"]}["Hooks"] == "7"
+        if path in ("", "/wire"):
+            assert kept in shown["pager"]["after"]
+        if path == "/wire":
+            assert all(kept in to for _, to, _ in shown["views"])
+        if path == "/diff":
+            assert all(kept in to for group in shown["choices"] for _, to, _ in group)
+        if path == "/hooks":
+            assert all(kept in to for _, to, *_ in shown["types"])

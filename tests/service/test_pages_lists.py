@@ -208,8 +208,7 @@ async def test_a_call_has_neighbours_in_the_list_that_it_was_opened_from(url: st
         await insert(url, call_record(call), *(tool_call_record(call, block=b, verdict="allow" if n == 1 else "block") for b in (1, 2)))
 
     async def beside(origin: str, call: str) -> list[str | None]:
-        found = await listing.neighbours(reader, origin, UUID(call))
-        return [to and to.partition("?")[0].rpartition("/")[2] for to in found]
+        return list(await listing.neighbours(reader, origin, UUID(call)))
 
     assert await beside("calls", calls[1]) == [calls[0], calls[2]]
     assert await beside("tool-calls?verdict=block", calls[2]) == [calls[0], calls[3]]
