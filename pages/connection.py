@@ -1,27 +1,40 @@
-"""Connections to the pages: so many at once, and one that says nothing, or sends its request slowly, makes room for a new one.
+"""Connections to the pages: so many at once, and one that says nothing, or is slow to send or to take, makes room for a new one.
 
 Gateways bound what comes through them; this is for browsers that connect to the pages themselves. Must not know: pages.
 """
 
 import asyncio
+import math
 from collections import Counter
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 128
+STUCK_S = 5.0
+"""Who takes nothing of an answer for so long makes room too."""
 
 
 class Connection(H11Protocol):
     """One of them."""
 
-    _since = 0.0
+    _since, _stuck_at = 0.0, math.inf
 
     @property
     def is_waited_for(self) -> bool:
-        """Has it no whole request that is being answered?"""
+        """Has it no whole request that is being answered, or takes nothing of the answer?"""
         # before the first head there is none
         cycle = getattr(self, "cycle", None)
-        return cycle is None or cycle.response_complete or cycle.more_body
+        return cycle is None or cycle.response_complete or cycle.more_body or self.loop.time() - self._stuck_at > STUCK_S
+
+    def pause_writing(self) -> None:
+        """The client is slower than what is sent to it."""
+        self._stuck_at = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has taken most of it."""
+        self._stuck_at = math.inf
+        super().resume_writing()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; with too many, the oldest that is waited for ends, of the address that has most of them."""
@@ -32,7 +45,7 @@ class Connection(H11Protocol):
             return
         counts = Counter(_address(one) for one in waiting)
         oldest = min(waiting, key=lambda one: (-counts[_address(one)], one._since))
-        oldest.transport.close()
+        oldest.transport.abort()
         # now: the next may come before that is done
         self.connections.discard(oldest)
 

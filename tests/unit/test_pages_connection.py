@@ -7,6 +7,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from pages import connection
 from pages.connection import MOST_CONNECTIONS, Connection
 from pages.http import read_form
 from protocol.errors import PipelineError
@@ -15,9 +16,13 @@ GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
 POST = b"POST /debug/login HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\n"
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nho", GET, POST, POST + b"key"])
+MUCH = GET.replace(b"/", b"/much", 1) * 20
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nho", GET, POST, POST + b"key", MUCH])
 @pytest.mark.parametrize("addresses", [1, 8, MOST_CONNECTIONS])
-async def test_connections_without_a_request_make_room(sent: bytes, addresses: int) -> None:
+async def test_connections_without_a_request_make_room(sent: bytes, addresses: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "STUCK_S", 0.0)
     holds = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -29,8 +34,9 @@ async def test_connections_without_a_request_make_room(sent: bytes, addresses: i
                 return
         elif scope["path"] == "/stream":
             await holds.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
+        body = b"ok" * (2**20 if scope["path"] == "/much" else 1)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
 
     state, config = ServerState(), uvicorn.Config(app, lifespan="off", log_config=None, limit_concurrency=MOST_CONNECTIONS + 1)
     config.load()
@@ -47,7 +53,7 @@ async def test_connections_without_a_request_make_room(sent: bytes, addresses: i
     async with server, asyncio.timeout(20):
         stream = await connect(GET.replace(b"/", b"/stream", 1), "127.0.0.1")
         slow = [await connect(sent, f"127.0.1.{number % addresses + 1}") for number in range(MOST_CONNECTIONS + 20)]
-        while len(state.connections) < MOST_CONNECTIONS:
+        while len(state.connections) < MOST_CONNECTIONS or (sent == MUCH and len(state.tasks) < MOST_CONNECTIONS):
             await asyncio.sleep(0)
         for address in ("127.0.1.1", "127.0.9.9"):
             async with asyncio.timeout(1):
@@ -56,7 +62,8 @@ async def test_connections_without_a_request_make_room(sent: bytes, addresses: i
                 writers[-1].write(b"key=1")
                 assert await form.readline() == b"HTTP/1.1 200 OK\r\n"
         assert len(state.connections) <= MOST_CONNECTIONS and not stream.at_eof()
-        assert (await slow[0].read()).startswith(b"HTTP/1.1 200 OK" if sent == GET else b"")
+        if sent == GET:
+            assert (await slow[0].read()).startswith(b"HTTP/1.1 200 OK")
         holds.set()
         assert await stream.readline() == b"HTTP/1.1 200 OK\r\n"
         for writer in writers:
