@@ -112,7 +112,12 @@ def _notes(found: Overview) -> list[dict[str, str]]:
     if call["claimed_at"] is None and call["reason"] != UNCLAIMED:
         notes.append(("refused", "The beginning of this call is not on record: its key, model and policy are not known."))
     if found.rest.dead_letters:
-        notes.append(("refused", f"{found.rest.dead_letters:,} records of it fit no table and lie in the dead letters."))
+        fits = (
+            "1 record of it fits no table and lies"
+            if found.rest.dead_letters == 1
+            else f"{found.rest.dead_letters:,} records of it fit no table and lie"
+        )
+        notes.append(("refused", f"{fits} in the dead letters."))
     if call["state"] != "ACTIVE" and not found.seals:
         notes.append(("muted", "Not sealed yet."))
     return [{"mood": mood, "text": text} for mood, text in notes]

@@ -1,17 +1,22 @@
 """Whole ways of readers through the pages, from the login on."""
 
+import asyncio
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import psycopg
 import pytest
 
 from tests.browser.calls import Calls
 from tests.browser.conftest import NewTab
 from tests.browser.tab import Tab
+from tests.service.test_keys_cli import run
+from tests.service.test_pages_http import make_key
 from tests.support.clients import agent
-from tests.support.servers.product import CLIENT_KEY, KEY
+from tests.support.servers.product import CLIENT_KEY, KEY, Product
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
@@ -290,3 +295,28 @@ def test_a_session_shows_each_turn_once_whatever_was_sent_again(tab: Tab, made: 
     tab.page.locator("figure.strip summary").click()
     tab.page.locator("figure.strip li a").first.click()
     assert re.search(r"#c\d+$", tab.path)
+
+
+def test_a_key_that_may_read_no_more_ends_its_open_page(new_tab: NewTab, made: Calls) -> None:
+    ends = {"kim": lambda: run(made.product, "keys", "revoke", "kim"), "lee": lambda: _lose_role(made.product, "lee")}
+    for name, end in ends.items():
+        # in a thread, because the browser has a loop of its own
+        with ThreadPoolExecutor(1) as pool:
+            key = pool.submit(asyncio.run, make_key(made.product, name)).result()
+        tab = new_tab(key=None).open("/debug/calls")
+        tab.page.fill("#key", key)
+        with tab.page.expect_navigation():
+            tab.page.click("main button")
+        assert made["blocked"][:8] in tab.text
+        end()
+        tab.page.get_by_role("link", name="Tools").click()
+        tab.page.wait_for_url("**/debug/login?next=%2Fdebug%2Ftool-calls")
+        assert "at once when its key is revoked or may not read any more" in tab.text and "rm -rf" not in tab.text
+        tab.page.fill("#key", key)
+        tab.page.click("main button")
+        assert "This is no key that may read the record" in tab.page.get_by_role("alert").inner_text()
+
+
+def _lose_role(product: Product, name: str) -> None:
+    with psycopg.connect(product.database_url, autocommit=True) as owner:
+        owner.execute("UPDATE api_keys SET roles = '{client}' WHERE name = %s", (name,))

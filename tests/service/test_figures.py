@@ -14,7 +14,8 @@ from protocol.runtime import Runtime
 from streams import heartbeats, layout
 from streams.connection import Connection
 from tests.support.checks.reading import insert
-from tests.support.checks.record import call_id, call_record, chunks_record
+from tests.support.checks.record import NOW, call_id, call_record, chunks_record
+from tests.support.servers.asked import pages_of
 
 NOWHERE = "redis://127.0.0.1:1/0"
 
@@ -47,6 +48,20 @@ async def test_what_redis_and_the_record_hold_is_shown(redis: Connection, redis_
     assert found["workers"]["roles"] == {"gateway": 0, "policy": 1}
     assert found["workers"]["held"] == [["default", "r1", 1], ["p@2", "r2", 1]]
     assert found["redis"]["used"] > 0 and found["record"]["refused"] == 0 and len(found["record"]["per_minute"]) == figures.MINUTES
+
+
+async def test_a_call_whose_revision_no_worker_has_is_said_to_wait(redis: Connection, redis_url: str, url: str) -> None:
+    waits, runs = call_id(NOW), call_id(NOW - 1)
+    await insert(url, call_record(waits, policy="old<b>"), call_record(runs))
+    for call in (waits, runs):
+        await redis.call("XADD", layout.dispatch_key(0), "*", "c", call, "d", "99999999999999")
+    await heartbeats.write(redis, ("policy", "w1"), ("series", "default@r1:w1"))
+    async with pages_of(url, {"policies": {"old": [{"use": "noop"}]}}, redis_url) as pages:
+        for path in ("/debug/policies", "/debug/policies/old%3Cb%3E"):
+            html = (await pages.page(path)).html
+            assert "1 open call waits for a revision that no living worker has" in html and f'href="/debug/calls/{waits}"' in html
+            assert f'href="/debug/calls/{runs}"' not in html.partition("Start a worker")[0] and "old&lt;b&gt;" in html
+        assert "waits for a revision" not in (await pages.page("/debug/policies/default")).html
 
 
 async def test_without_redis_the_record_is_shown_and_the_doctor_says_so(url: str, reader: AuditReader) -> None:

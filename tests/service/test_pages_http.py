@@ -1,18 +1,23 @@
 """The pages over HTTP through a gateway: logins, refusals, headers, and that nothing is shown of which no row says so."""
 
 import asyncio
+import base64
 import contextlib
 import re
 import socket
 from collections.abc import Iterator
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx2 as httpx
+import msgspec
 import psycopg
 import pytest
 
 from db.engine import open_engine
+from db.filters import LinePosition, Position, encode_cursor
 from db.keys import KeyStore
 from db.page_sessions import MOST_OF_KEY, PageSessions
 from db.write.insert import AuditInserter
@@ -20,6 +25,7 @@ from pages.guard import Site
 from pages.page import Route
 from pages.routes import ROUTES
 from tests.support.checks.record import fresh_database, rows, whole_call
+from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
 from tests.support.waiting import wait_for
 
@@ -248,16 +254,18 @@ def test_only_a_form_of_this_login_and_of_our_own_page_changes_anything(product:
         assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, -1]
 
 
-def test_a_revoked_key_and_a_lost_role_end_the_login_at_once(product: Product) -> None:
-    async def make(name: str) -> str:
-        store = KeyStore.open(product.database_url)
-        try:
-            return await store.create(name, roles=("auditor",))
-        finally:
-            await store.close()
+async def make_key(product: Product, name: str) -> str:
+    """Make a key that may read."""
+    store = KeyStore.open(product.database_url)
+    try:
+        return await store.create(name, roles=("auditor",))
+    finally:
+        await store.close()
 
+
+def test_a_revoked_key_and_a_lost_role_end_the_login_at_once(product: Product) -> None:
     for change in ("revoked_at = now()", "roles = '{client}'"):
-        with contextlib.closing(log_in(product, asyncio.run(make(f"kim-{change[:5]}")))) as reader:
+        with contextlib.closing(log_in(product, asyncio.run(make_key(product, f"kim-{change[:5]}")))) as reader:
             assert reader.get("/debug/calls").status_code == 200
             with psycopg.connect(product.database_url, autocommit=True) as owner:
                 owner.execute(f"UPDATE api_keys SET {change} WHERE name LIKE 'kim-%'".encode())
@@ -361,6 +369,74 @@ def reader(product: Product) -> Iterator[httpx.Client]:
     made = log_in(product, KEY)
     yield made
     made.close()
+
+
+def cursors() -> dict[str, str]:
+    """A cursor of each list, as the list itself makes them."""
+    call = UUID(CALL)
+    found = {of: encode_cursor(Position(of, "desc", call, 1)) for of in ("calls", "tool-calls", "judge-blocks")}
+    reads = msgspec.msgpack.encode(("2026-11-20T10:00:00+00:00", call.bytes))
+    return found | {
+        "logs": encode_cursor(LinePosition("debug-logs", call, 1, "gateway g", 1)),
+        "reads": base64.urlsafe_b64encode(reads).rstrip(b"=").decode(),
+    }
+
+
+LISTS = {
+    "calls": "calls", "sessions": "calls", "conversation-logs": "calls", "tool-calls": "tool-calls", "tool-call-logs": "tool-calls",
+    "search?q=rm": "tool-calls", "judge-blocks": "judge-blocks", "judge-blocks?format=jsonl": "judge-blocks", "logs": "logs",
+    "policy": "logs", "reads": "reads",
+}  # fmt: skip
+"""Each list, and whose cursors it takes: sessions are listed by their last calls."""
+
+
+def test_a_cursor_that_was_cut_or_is_of_another_list_is_refused_in_words(product: Product) -> None:
+    known = cursors()
+    with contextlib.closing(log_in(product, ADMIN)) as boss:
+        for path, of in LISTS.items():
+            to = f"/debug/{path}{'&' if '?' in path else '?'}cursor="
+            assert boss.get(to + known[of]).status_code == 200, path
+            others = {cursor for name, cursor in known.items() if name != of}
+            for bad in {known[of][:n] for n in range(1, len(known[of]), 9)} | {known[of][:-1], known[of] + "A", known[of][1:]} | others:
+                answer = boss.get(to + bad)
+                assert answer.status_code == 400 and "cursor" in answer.text.partition("<main")[2], (path, bad, answer.status_code)
+                assert "rm -rf" not in answer.text
+
+
+def test_a_call_with_dead_letters_and_no_seal_says_so(product: Product, reader: httpx.Client) -> None:
+    path = f"/debug/calls/{CALL}"
+    with psycopg.connect(product.database_url, autocommit=True) as owner:
+        set_aside = "INSERT INTO dead_letters (sha256, call_id, kind, raw, reason) VALUES ('\\x01', %s, 'block', '\\x80', 'no text')"
+        owner.execute(set_aside.encode(), (CALL,))
+        try:
+            page = reader.get(path).text
+        finally:
+            owner.execute("DELETE FROM dead_letters")
+    assert "1 record of it fits no table and lies in the dead letters." in page
+    assert "not sealed" in page and "Not sealed yet." in page and "rm -rf" in page
+    assert "dead letters" not in reader.get(path).text
+    proof, evidence = reader.get(f"{path}/proof").text, reader.get(f"{path}/blocks/1/evidence").text
+    assert "It has no seal yet" in proof and "There is no proof to take away" in evidence
+
+
+@pytest.mark.parametrize("switch", [{"enabled": False}, {"on_gateway": False}])
+def test_pages_that_are_off_are_nowhere_and_those_of_their_own_are_not_on_the_gateway(
+    product: Product, tmp_path: Path, switch: dict[str, bool]
+) -> None:
+    port, is_alone = free_port(), "on_gateway" in switch
+    other = Product(tmp_path, product.redis_url, product.database_url, base_config() | {"pages": switch | {"port": port}})
+    try:
+        other.start("gateway", *(["pages"] if is_alone else []))  # type: ignore[list-item]
+        for path in ("", "/login", "/calls", f"/calls/{CALL}", "/static/app.css"):
+            answer = httpx.get(f"{other.url}/debug{path}")
+            assert answer.status_code == 404 and "Log in" not in answer.text, path
+        if is_alone:
+            other.url = f"http://127.0.0.1:{port}"
+            with contextlib.closing(log_in(other, KEY)) as alone:
+                assert CALL in alone.get("/debug/calls").text
+                assert alone.get("/v1/models").status_code == alone.get("/audit/calls").status_code == 404
+    finally:
+        other.stop()
 
 
 def test_methods_and_kinds_of_answer(reader: httpx.Client) -> None:

@@ -282,6 +282,9 @@ def test_printed_lines_work_as_pasted(data_dir: Path, tmp_path: Path) -> None:
         lines = launcher.printed().splitlines()
         [python] = [line.strip() for line in lines if line.strip().startswith("python3 -c")]
         [curl] = [line.strip() for line in lines if line.strip().startswith("curl ")]
+        [pages] = [line.split()[2] for line in lines if line.startswith("For people:")]
+        with urllib.request.urlopen(pages, timeout=20) as answer:
+            assert pages.endswith("/debug") and b"<h1>Log in</h1>" in answer.read()
         let_through = subprocess.run(python, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
         assert [block["name"] for block in json.loads(let_through.stdout)["content"] if block["type"] == "tool_use"] == ["get_weather"]
         if shutil.which("curl"):

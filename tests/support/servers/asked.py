@@ -64,10 +64,10 @@ class Pages:
 
 
 @asynccontextmanager
-async def pages_of(database_url: str, config: dict[str, Any]) -> AsyncIterator[Pages]:
+async def pages_of(database_url: str, config: dict[str, Any], redis_url: str = "redis://127.0.0.1:1") -> AsyncIterator[Pages]:
     """Lend the pages of a record, as a process with this configuration serves them."""
     reader = AuditReader.open(database_url)
-    settings = Runtime(config=Config.model_validate(config), redis_url="redis://127.0.0.1:1", database_url=database_url)
+    settings = Runtime(config=Config.model_validate(config), redis_url=redis_url, database_url=database_url)
     try:
         yield Pages(Services(settings, reader, Labels(reader.engine), DebugSwitches(reader.engine)))
     finally:
