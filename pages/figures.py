@@ -215,11 +215,10 @@ class Figures:
         first = overview.minutes_before(now, MINUTES)
         # what came late is counted for two minutes more
         since = first if not self._minutes else max(first, overview.minutes_before(now, 2))
-        began = time.monotonic()
         async with reading(self._reader.engine) as connection:
-            connected = time.monotonic()
+            began = time.monotonic()
             await overview.ping(connection)
-            answered_ms = (time.monotonic() - connected) * 1000
+            answered_ms = (time.monotonic() - began) * 1000
             counted = await overview.calls_by_minute(connection, since)
             refused = await overview.refused_since(connection, now - timedelta(hours=1))
             at, checkpoint = await overview.sealed(connection)
@@ -228,7 +227,7 @@ class Figures:
         minutes = [self._minutes.get(n, 0) for n in range(low, high + 1)]
         return {
             "per_minute": minutes[:-1], "calls_per_minute": minutes[-2], "refused": refused, "is_more": refused >= overview.MOST_REFUSED,
-            "answer_ms": round(answered_ms, 1), "connect_ms": round((connected - began) * 1000, 1), **_sealed(at, checkpoint),
+            "answer_ms": round(answered_ms, 1), **_sealed(at, checkpoint),
         }  # fmt: skip
 
     async def _read_doctor(self) -> JsonObject:

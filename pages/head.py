@@ -167,7 +167,6 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
         "all": len(stretches),
         "lanes": len({one["lane"] for one in stretches}),
         "totals": [{"name": name, "ms": total, "n": n} for name, (total, n) in totals.items() if n],
-        "end_ms": ms(ended) if ended else None,
         "sealed_ms": ms(datetime.fromisoformat(sealed["at"])) - ms(ended) if sealed and ended else None,
     }
 

@@ -18,10 +18,10 @@ def login(next_: str, *, fault: str = "", has_readers: bool = True) -> bytes:
     return render_outside("login.html", "Log in", {"next": next_, "fault": fault, "has_readers": has_readers})
 
 
-def failed(status: int, sentence: str, mark: str, *, again: str = "", doctor: Sequence[Mapping[str, str]] = ()) -> bytes:
-    """Say what went wrong; `mark` finds it in the log. `again`: where to try it again; `doctor`: what it found last."""
+def failed(status: int, sentence: str, error_id: str, *, again: str = "", doctor: Sequence[Mapping[str, str]] = ()) -> bytes:
+    """Say what went wrong; `error_id` finds it in the log. `again`: where to try it again; `doctor`: what it found last."""
     title = _TITLES.get(status, "This did not work")
-    values = {"status": status, "sentence": sentence, "mark": mark, "again": again, "doctor": doctor}
+    values = {"status": status, "sentence": sentence, "error_id": error_id, "again": again, "doctor": doctor}
     return render_outside("error.html", title, values)
 
 

@@ -38,7 +38,6 @@ TOOL_CALLS, TOOL_BYTES = 200, 500
 """Tool calls that are read of a call, what was refused before all else, and what is read of each where all are too large together."""
 _AT_ONCE = 10
 """Sessions of the list that are read in one go: 150 calls of each are 1,500 rows, which hold up whatever else the process does."""
-_BY_SESSION = frozenset(("key", "session", "key_id"))
 Id = tuple[str, str]
 """A session: the API key's name and the id, as columns hold them."""
 

@@ -69,7 +69,6 @@ _REST: LiteralString = """
 SELECT (SELECT octet_length(body) FROM request_bodies WHERE call_id = :call) AS body_size,
     (SELECT count(*) FROM events WHERE call_id = :call) AS events,
     (SELECT count(*) FROM dead_letters WHERE "left"(call_id, 36) = :name) AS dead_letters,
-    (SELECT count(*) FROM scores WHERE call_id = :call) AS scores,
     (SELECT chunks FROM ends WHERE call_id = :call) AS chunks_said,
     (SELECT count(*) FROM (SELECT FROM debug_logs WHERE call_id = :call LIMIT :counted) d) AS debug_lines
 """

@@ -11,6 +11,7 @@ from db.read.queries import reading
 from db.read.story import Details, Overview, read_details, read_overview, read_part
 from db.seals import checkpoints
 from db.seals.evidence import CODE, make
+from db.seals.findings import Report
 from db.seals.proof import Evidence
 from db.seals.state import seals_of
 from db.seals.verify import verify_part
@@ -73,14 +74,9 @@ async def show_proof(asked: Asked) -> Page:
 
 async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
     """Verify the rows of a call, and the checkpoints around its seals: `ok` is None where it could not be said."""
-    at = iso(datetime.now(UTC))
-    within_s = _within_s(asked)
-    try:
-        report = await asyncio.to_thread(
-            verify_part, asked.services.reader.url, call_id=call_id, low=None, high=None, within_s=within_s
-        )  # fmt: skip
-    except (AuditUnavailable, InvalidRequest, NotFound) as error:
-        return {"ok": None, "at": at, "sentence": f"It could not be verified now: {error.message}.", "findings": []}
+    at, report = iso(datetime.now(UTC)), await verify(asked, call_id=call_id)
+    if isinstance(report, str):
+        return {"ok": None, "at": at, "sentence": report, "findings": []}
     findings = [str(finding) for finding in report.findings]
     if report.unsealed and not report.calls:
         return {"ok": None, "at": at, "sentence": "The call has no seal yet, so there is nothing to compare with.", "findings": findings}
@@ -90,6 +86,15 @@ async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
     told += ["it is incomplete"] if report.incomplete_calls else []
     sentence = f"It fits: {', '.join(told)}." if report.ok else f"It does not fit: {report.damages:,} found."
     return {"ok": report.ok, "at": at, "sentence": sentence, "findings": findings}
+
+
+async def verify(asked: Asked, *, call_id: UUID | None = None, low: UUID | None = None) -> Report | str:
+    """Verify the rows of a call, or of all from an id on; return why not in words where that cannot be done now."""
+    url, within_s = asked.services.reader.url, _within_s(asked)
+    try:
+        return await asyncio.to_thread(verify_part, url, call_id=call_id, low=low, high=None, within_s=within_s)
+    except (AuditUnavailable, InvalidRequest, NotFound) as error:
+        return f"It could not be verified now: {error.message}."
 
 
 async def _named(asked: Asked) -> tuple[UUID, int, int | None]:

@@ -10,10 +10,10 @@ from db.filters import first_id
 from db.read.items import time as iso
 from db.seals.standing import standing
 from db.seals.state import state
-from db.seals.verify import verify_part
 from pages import links
 from pages.page import Asked, Page, Route
 from pages.views.call import check_query
+from pages.views.evidence import verify
 from protocol.errors import AuditUnavailable, InvalidRequest
 
 _MINUTES = (5, 60)
@@ -54,14 +54,9 @@ async def _standing(url: str, days: Mapping[str, int], within_s: float) -> list[
 
 
 async def _verified(asked: Asked, now: datetime, minutes: int) -> dict[str, Any]:
-    low = first_id(now - timedelta(minutes=minutes))
-    within_s = asked.services.settings.config.limits.audit_read_s
-    try:
-        report = await asyncio.to_thread(
-            verify_part, asked.services.reader.url, call_id=None, low=low, high=None, within_s=within_s
-        )  # fmt: skip
-    except (AuditUnavailable, InvalidRequest) as error:
-        return {"ok": None, "sentence": f"It could not be verified here: {error.message}.", "findings": []}
+    report = await verify(asked, low=first_id(now - timedelta(minutes=minutes)))
+    if isinstance(report, str):
+        return {"ok": None, "sentence": report, "findings": []}
     told = f"{report.calls:,} sealed calls with {report.rows:,} rows, {report.unsealed:,} not sealed yet"
     sentence = f"It fits: {told}." if report.ok else f"It does not fit: {report.damages:,} found in {told}."
     return {"ok": report.ok, "sentence": sentence, "findings": [str(one) for one in report.findings]}

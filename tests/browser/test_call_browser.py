@@ -25,9 +25,9 @@ def test_a_call_of_many_blocks_has_pages_and_a_link_to_each_block(tab: Tab, made
     assert "echo 59" in tab.page.inner_text(f"#{block}") and tab.evaluate(IN_VIEW, block)
 
 
-def test_a_call_that_was_marked_says_so(tab: Tab, made: Calls) -> None:
+def test_a_call_that_was_labelled_says_so(tab: Tab, made: Calls) -> None:
     tab.open(f"/debug/calls/{made['judged']}")
-    tab.page.fill("form.marks input[name=note]", "it was harmless")
-    tab.page.click("form.marks button[value=wrong]")
+    tab.page.fill("form.labels input[name=note]", "it was harmless")
+    tab.page.click("form.labels button[value=wrong]")
     tab.page.wait_for_url("**/debug/calls/*#b*")
-    assert "Marked wrong by dev: it was harmless" in tab.text.replace("\n", " ")
+    assert "Labelled wrong by dev: it was harmless" in tab.text.replace("\n", " ")

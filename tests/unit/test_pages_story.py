@@ -59,7 +59,7 @@ def call(*rows: Any, state: str = "ENDED", reason: str = "complete", judged: Any
     found = Overview(
         CALL, facts, spans, {r.block: r for r in rows if hasattr(r, "index")}, {r.block: r for r in rows if not hasattr(r, "index")},
         list(judged), SimpleNamespace(n=2, size=10, first_at=at(500), last_at=at(900), seqs=[2, 4]), list(events), [],
-        SimpleNamespace(body_size=10, events=len(events), dead_letters=0, scores=0, chunks_said=len(rows), debug_lines=0), [],
+        SimpleNamespace(body_size=10, events=len(events), dead_letters=0, chunks_said=len(rows), debug_lines=0), [],
     )  # fmt: skip
     found.numbers = numbers
     for name, value in given.items():
