@@ -8,12 +8,12 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING
 
-from gateway.keyring import KeyRing
+from db.keyring import KeyRing
 from gateway.relay import Receive, Scope, Send
 from protocol.runtime import Runtime
 
 if TYPE_CHECKING:
-    from gateway.audit import Audit
+    from pages.audit.api import Audit
 
 
 class LazyAudit:
@@ -44,6 +44,6 @@ class LazyAudit:
         return audit
 
     def _make(self) -> "Audit":
-        from gateway.audit import make_audit
+        from pages.audit.api import make_audit
 
         return make_audit(self._settings, self._keys.find)

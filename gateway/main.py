@@ -17,7 +17,7 @@ from gateway.bus import Bus
 from gateway.debugging import Switches
 from gateway.door import Door
 from gateway.http_limits import Crowd, bounded_connection
-from gateway.keyring import KeyRing
+from db.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
 from gateway.ready_and_metrics import Status
 from gateway.routes import Gateway

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway import descriptors, index_page, listing, timers, unknown_paths
+from gateway import descriptors, index_page, listing, timers
 from gateway.admission import Admission, Place
 from gateway.betas import BETAS, client_betas
 from gateway.bus import Bus
@@ -23,14 +23,14 @@ from gateway.calls import OpenCall
 from gateway.debugging import Switches
 from gateway.door import LOGIN, Door, is_page
 from gateway.http_limits import LINK, Link
-from gateway.keyring import KeyRing, refusal
+from db.keyring import KeyRing, refusal
 from gateway.ready_and_metrics import Status
 from gateway.refusals import Refusals
 from gateway.relay import ASGI, ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
 from gateway.traced import TracedOpenCall
 from gateway.upstream import Upstreams
-from protocol import sessions
+from protocol import sessions, unknown_paths
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
 from protocol.config import Config, Key, Role
 from protocol.debug import ANY, HEADER

@@ -252,17 +252,17 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/faults/test_abuse.py::test_c7_a_header_that_decides_is_there_once",
     ),
     Bound(
-        "key_text", "client", "an API key as it is sent", b.MAX_KEY_BYTES, "bytes", "gateway.keyring", "401, as for any wrong key",
+        "key_text", "client", "an API key as it is sent", b.MAX_KEY_BYTES, "bytes", "db.keyring", "401, as for any wrong key",
         "tests/faults/test_abuse.py::test_c6_refusals_say_the_same_whatever_is_wrong",
     ),
     Bound(
         "looked_up_keys", "client", "keys that are not known and wait to be looked up in Postgres, in ten queries a second at most",
-        b.MAX_LOOKED_UP_KEYS, "keys of a gateway", "gateway.keyring", "401; a new key is known within 5 s all the same",
+        b.MAX_LOOKED_UP_KEYS, "keys of a gateway", "db.keyring", "401; a new key is known within 5 s all the same",
         "tests/unit/test_keyring.py::test_wrong_keys_do_not_load_the_database",
     ),
     Bound(
         "unknown_keys", "client", "keys that were not found in Postgres and are not looked up again for 4 s", b.MAX_UNKNOWN_KEYS,
-        "keys of a gateway", "gateway.keyring", "the oldest are looked up again",
+        "keys of a gateway", "db.keyring", "the oldest are looked up again",
         "tests/unit/test_keyring.py::test_wrong_keys_do_not_load_the_database",
     ),
     Bound(

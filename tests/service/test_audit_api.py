@@ -17,7 +17,7 @@ from db.engine import open_engine
 from db.filters import parse_filters
 from db.read.queries import AuditReader
 from db.reads import MAX_CALLS, Reading, note
-from gateway.audit import Audit, make_audit
+from pages.audit.api import Audit, make_audit
 from protocol.config import Config, Key
 from protocol.records import BlockRecord
 from protocol.runtime import Runtime

@@ -25,7 +25,7 @@ from db.seals.redact import drop_before, redact
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from db.write.reviews import Auditor, Review, add_review
-from gateway.audit import Audit
+from pages.audit.api import Audit
 from protocol.config import Key
 from protocol.errors import AuditUnavailable, Conflict, NotFound
 from protocol.records import DecisionRecord, Record

@@ -15,8 +15,8 @@ from db import filters
 from db.read import usage
 from db.read.counts import DEFAULT_BY, Dimension
 from db.seals.findings import Damage, Finding
-from gateway import index_page, unknown_paths
-from gateway.audit import served
+from gateway import index_page
+from pages.audit.api import served
 from protocol import bounds, errors
 from protocol.dialects import DIALECTS, client_paths
 from protocol.errors import PipelineError

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from db.read.queries import AuditReader
-from gateway.audit import Audit, _make_router
+from pages.audit.api import Audit, _make_router
 from protocol.config import Key
 
 KEYS = {b"aud": Key(name="a", sha256="0" * 64, roles=("auditor",)), b"cli": Key(name="c", sha256="1" * 64)}

@@ -7,8 +7,8 @@ from hashlib import sha256
 
 import pytest
 
-from gateway import keyring
-from gateway.keyring import KeyRing, refusal
+from db import keyring
+from db.keyring import KeyRing, refusal
 from protocol.bounds import MAX_LOOKED_UP_KEYS, MAX_UNKNOWN_KEYS
 from protocol.config import Key
 from protocol.errors import AuditUnavailable

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.audit import served
-from gateway.unknown_paths import SERVED, unknown_path, wrong_method
+from pages.audit.api import served
+from protocol.unknown_paths import SERVED, unknown_path, wrong_method
 
 HOST = [(b"host", b"localhost:8080")]
 OPENAI, ANTHROPIC = "set the base URL to http://localhost:8080/v1 ", "set the base URL to http://localhost:8080 (without /v1"

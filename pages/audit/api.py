@@ -31,10 +31,10 @@ from db.read.sessions import SessionReader
 from db.read.usage import parse_usage, usage
 from db.reads import Reading, note, of_item
 from db.write.reviews import add_review
-from gateway import unknown_paths
-from gateway.audit_debug import debug_lines, door
-from gateway.keyring import refusal
-from gateway.reviews import auditor_of, read_review
+from protocol import unknown_paths
+from pages.audit.debug import debug_lines, door
+from db.keyring import refusal
+from pages.audit.reviews import auditor_of, read_review
 from protocol.config import Key
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
 from protocol.runtime import Runtime

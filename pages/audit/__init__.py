@@ -1,0 +1,1 @@
+"""The audit API: the record for programs, under /audit of each gateway."""
