@@ -74,6 +74,8 @@ class KeyRing:
         self._waiting = dict[str, asyncio.Future[None]]()
         self._is_wanted = asyncio.Event()
         self._is_failing = False
+        self.has_read = load is None
+        """Were the keys in Postgres ever read? If not, one that is not found may be one of them."""
 
     def authenticate(self, headers: Headers) -> Key | None:
         """Return whose key the headers carry; None for none, unknown, malformed or revoked. Raises InvalidRequest for two keys."""
@@ -107,6 +109,7 @@ class KeyRing:
         if self._load is not None:
             stored = await self._load()
             self._by_digest = {k.sha256: k for k in stored if k.name not in self._names} | {k.sha256: k for k in self._file}
+            self.has_read = True
 
     async def _look_up_once(self) -> None:
         waiting, self._waiting = self._waiting, {}

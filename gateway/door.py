@@ -5,23 +5,16 @@ client can say itself. Without that process everything else goes on. Must not kn
 """
 
 import asyncio
-import contextlib
-import logging
-from urllib.parse import urlsplit
-
-import httptools
 
 from gateway.admission import RoundRobin, Shares
 from gateway.forms import Forms
 from gateway.http_limits import LINK, Link
+from gateway.pages_process import AwayError, FullError, PagesProcess
 from gateway.relay import Receive, Scope, Send
 from protocol.bounds import MAX_RELAYS
 from protocol.errors import RequestError
 from protocol.runtime import Runtime
 
-log = logging.getLogger(__name__)
-CONNECT_S, AGAIN_S = 3.0, 0.05
-"""How long a request waits for the process of the pages, which may be starting, and how often it looks."""
 TURN_S, MAX_WAITING = 2.0, 256
 """How long a request waits for a relay, and how many of them wait; one address has as many of these places as are still free."""
 MAX_STREAMS, MAX_IN_PIECES = 20, 24
@@ -30,13 +23,9 @@ HEAD_MARGIN_S = 20.0
 """How much longer than its longest question to the record the beginning of a page may take."""
 ADDRESS = b"x-sluice-client-address"
 LOGIN = "/debug/login"
-_PIECE_BYTES = 64 * 1024
 _PASSED = frozenset((
     b"host", b"origin", b"cookie", b"accept", b"user-agent", b"content-type", b"last-event-id", b"if-none-match", b"sec-fetch-site",
     b"sec-fetch-mode", b"sec-fetch-dest", b"sec-fetch-user",
-))  # fmt: skip
-_HOP_BY_HOP = frozenset((
-    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"date",
 ))  # fmt: skip
 _HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
@@ -64,13 +53,17 @@ class Door:
         pages = settings.config.pages
         self.is_open = pages.enabled and pages.on_gateway
         """Are there pages here at all?"""
-        self._url = settings.pages_url
-        self._head_s = settings.config.limits.audit_read_s + HEAD_MARGIN_S
+        head_s = settings.config.limits.audit_read_s + HEAD_MARGIN_S
+        self._process = PagesProcess(settings.pages_url, head_s=head_s, most_in_pieces=MAX_IN_PIECES, most_streams=MAX_STREAMS)
         self._pages = pages
-        self._streams = self._in_pieces = 0
         self._forms = Forms()
         # address by address: who asks for much waits for oneself
         self._turns, self._places = RoundRobin(MAX_RELAYS, most=MAX_RELAYS), Shares(MAX_WAITING)
+
+    @property
+    def open(self) -> int:
+        """Connections to that process."""
+        return self._process.open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -123,154 +116,18 @@ class Door:
         await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
 
     async def _relay(self, scope: Scope, address: str, form: bytes, receive: Receive, send: Send) -> None:
-        answer = _Answer(send)
-        # from the beginning: who leaves while the process is waited for makes room at once
-        gone = asyncio.create_task(_until_gone(receive), name="page reader")
-        relaying = asyncio.create_task(self._ask(scope, address, form, answer), name="page")
         try:
-            try:
-                await asyncio.wait({relaying, gone}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                relaying.cancel()
-                # what is under way may be a write that its own cancelling ends
-                await asyncio.wait({relaying})
-            if not relaying.cancelled():
-                relaying.result()
-        except _FullError:
+            await self._process.relay(_request(scope, form, address), receive, send, is_head=scope["method"] == "HEAD")
+        except FullError:
             await self._refuse(send)
-        except (OSError, TimeoutError, httptools.HttpParserError):
-            if answer.has_begun:
-                # not completed: the connection ends, so that no client takes the beginning for the whole
-                log.warning("a page was cut off")
-                return
+        except AwayError:
             sentence = "The process that makes the pages (sluice pages) does not answer. It is started again by itself; try again shortly."
             await _say(send, 503, "The pages are away", sentence, (b"retry-after", b"2"))
-        finally:
-            gone.cancel()
-
-    async def _ask(self, scope: Scope, address: str, form: bytes, answer: "_Answer") -> None:
-        writer: asyncio.StreamWriter | None = None
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                reader, writer = await self._connected()
-                writer.write(_request(scope, form, address))
-                await writer.drain()
-            await self._pass_on(reader, answer, is_head=scope["method"] == "HEAD")
-        finally:
-            if writer is not None:
-                writer.close()
 
     def _address(self, scope: Scope) -> str:
         peer = str((scope.get("client") or ("",))[0])
         said = b", ".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
         return self._pages.address_of(peer, said)
-
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect, as often as that takes: whoever opens the address that `sluice up` printed may be faster than the process."""
-        while True:
-            try:
-                return await self._connect()
-            except (FileNotFoundError, ConnectionRefusedError):
-                await asyncio.sleep(AGAIN_S)
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._url.startswith("unix:"):
-            return await asyncio.open_unix_connection(self._url.removeprefix("unix:"), limit=_PIECE_BYTES)
-        url = urlsplit(self._url)
-        return await asyncio.open_connection(url.hostname, url.port, limit=_PIECE_BYTES)
-
-    async def _pass_on(self, reader: asyncio.StreamReader, answer: "_Answer", *, is_head: bool) -> None:
-        is_counted = is_stream = False
-        try:
-            async with asyncio.timeout(self._head_s) as head:
-                while not answer.is_whole:
-                    data = await reader.read(_PIECE_BYTES)
-                    if not data:
-                        raise ConnectionResetError("the process of the pages ended within an answer")
-                    answer.take(data)
-                    if not (is_counted or is_head) and answer.is_in_pieces:
-                        # only now: anybody may ask for a stream, and who is not logged in gets none
-                        if self._in_pieces >= MAX_IN_PIECES or (answer.is_stream and self._streams >= MAX_STREAMS):
-                            raise _FullError
-                        is_counted, is_stream = True, answer.is_stream
-                        self._in_pieces += 1
-                        self._streams += is_stream
-                    await answer.send_on(is_head=is_head)
-                    if answer.has_begun:
-                        # a stream of events may be silent for long
-                        head.reschedule(None)
-        finally:
-            self._in_pieces -= is_counted
-            self._streams -= is_stream
-
-
-class _FullError(Exception):
-    """So many answers in pieces are open already."""
-
-
-class _Answer:
-    """An answer of the pages, parsed as far as HTTP goes, and sent on piece by piece: each waits until the client took the one before."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._pieces: list[bytes] = []
-        self._has_head = self._has_end = False
-        self.has_begun = self.is_whole = False
-
-    @property
-    def is_in_pieces(self) -> bool:
-        """Is this a stream or a download, which says no length and stays open for as long as its reader takes?"""
-        return self._has_head and not any(name == b"content-length" for name, _ in self._headers)
-
-    @property
-    def is_stream(self) -> bool:
-        """Is this a stream of events?"""
-        return (b"content-type", b"text/event-stream") in self._headers
-
-    def take(self, data: bytes) -> None:
-        """Read these bytes of it."""
-        self._parser.feed_data(data)
-
-    async def send_on(self, *, is_head: bool) -> None:
-        """Send on what was read."""
-        if self._has_head and not self.has_begun:
-            self.has_begun = True
-            await self._send({"type": "http.response.start", "status": self._parser.get_status_code(), "headers": self._headers})
-        if not self.has_begun:
-            return
-        self.is_whole = self._has_end or is_head
-        piece = b"" if is_head else b"".join(self._pieces)
-        self._pieces.clear()
-        if piece or self.is_whole:
-            await self._send({"type": "http.response.body", "body": piece, "more_body": not self.is_whole})
-
-    # --- called by the parser ---
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A line of the head is there."""
-        lower = name.lower()
-        if lower not in _HOP_BY_HOP:
-            self._headers.append((lower, value))
-
-    def on_headers_complete(self) -> None:
-        """The head is there."""
-        self._has_head = True
-
-    def on_body(self, body: bytes) -> None:
-        """Some of the body is there."""
-        self._pieces.append(body)
-
-    def on_message_complete(self) -> None:
-        """The answer is whole."""
-        self._has_end = True
-
-
-async def _until_gone(receive: Receive) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        while (await receive())["type"] != "http.disconnect":
-            pass
 
 
 def _request(scope: Scope, form: bytes, address: str) -> bytes:

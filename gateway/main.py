@@ -1,4 +1,4 @@
-"""The gateway process: sockets, Redis, keys and the audit API put together."""
+"""The gateway process: sockets, Redis, keys and the doors to the record put together."""
 
 import asyncio
 import contextlib
@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Sequence
 
 import uvicorn
 
+from db.keyring import KeyRing
 from db.migrations.place import newest
 from db.watch import Watch
 from gateway import descriptors, timers
+from gateway.audit_door import AuditDoor
 from gateway.bus import Bus
 from gateway.debugging import Switches
 from gateway.door import Door
 from gateway.http_limits import Crowd, bounded_connection
-from db.keyring import KeyRing
-from gateway.lazy_audit import LazyAudit
 from gateway.ready_and_metrics import Status
 from gateway.routes import Gateway
 from gateway.server import Server
@@ -63,7 +63,6 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         return found
 
     keys = KeyRing(config.keys, stored_keys, watch.keys_of)
-    audit = LazyAudit(settings, keys)
 
     async def schema_is_behind() -> bool:
         return await watch.revision() < newest()
@@ -71,7 +70,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     upstreams, status = Upstreams(config, bus, settings.scripts_dir), Status(bus)
     identity, sets = Identity(bus.redis, watch.identity), PolicySets(bus.redis, name, settings.policy_sets)
     status.faults = [lambda: identity.fault, lambda: sets.fault]
-    app = Gateway(config, bus, keys, upstreams, status, audit, identity, sets, Door(settings), switches)
+    app = Gateway(config, bus, keys, upstreams, status, AuditDoor(settings), identity, sets, Door(settings), switches)
     try:
         await bus.open()
         # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on trying
@@ -96,7 +95,6 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     finally:
         await upstreams.close()
         await bus.close()
-        await audit.close()
         await watch.close()
 
 

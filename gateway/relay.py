@@ -15,7 +15,6 @@ from protocol.errors import PipelineError
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _JSON = b"application/json"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")

@@ -15,18 +15,19 @@ from typing import Any
 
 import msgspec
 
+from db.keyring import KeyRing, refusal
 from gateway import descriptors, index_page, listing, timers
 from gateway.admission import Admission, Place
+from gateway.audit_door import AuditDoor, auditor_of, is_audit
 from gateway.betas import BETAS, client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.debugging import Switches
 from gateway.door import LOGIN, Door, is_page
 from gateway.http_limits import LINK, Link
-from db.keyring import KeyRing, refusal
 from gateway.ready_and_metrics import Status
 from gateway.refusals import Refusals
-from gateway.relay import ASGI, ClientGone, Receive, Relay, Scope, Send, respond, respond_error
+from gateway.relay import ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
 from gateway.traced import TracedOpenCall
 from gateway.upstream import Upstreams
@@ -63,10 +64,10 @@ _AT_LOGIN: Mapping[int, PipelineError] = {
 
 
 class Gateway:
-    """The application. `audit` is mounted for /audit, `door` leads to the pages under /debug; both do their own authentication."""
+    """The application. `audit` leads to the record under /audit, `door` to the pages under /debug: their process says who may ask."""
 
     def __init__(
-        self, config: Config, bus: Bus, keys: KeyRing, upstreams: Upstreams, status: Status, audit: ASGI, identity: Identity,
+        self, config: Config, bus: Bus, keys: KeyRing, upstreams: Upstreams, status: Status, audit: AuditDoor, identity: Identity,
         sets: PolicySets, door: Door, switches: Switches,
     ) -> None:  # fmt: skip
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
@@ -88,8 +89,9 @@ class Gateway:
             self.refusals.refused("", error)
             await respond_error(send, of_client(path, []), error)
             return
-        if path.startswith("/audit"):
-            await self._audit(scope, receive, self._counting(_AT_AUDIT, scope["headers"], send))
+        if is_audit(path):
+            auditor = await auditor_of(self.keys, scope["headers"])
+            await self._audit(scope, receive, self._counting(_AT_AUDIT, scope["headers"], send), auditor)
             return
         if self._door.is_open and is_page(path):
             is_login = path == LOGIN and method == "POST"
@@ -123,7 +125,7 @@ class Gateway:
 
     def is_crowded(self, connections: int) -> bool:
         """Would `connections` of clients leave no descriptor for an upstream, or for the next client?"""
-        return connections + self.upstreams.connections > self._most_connections
+        return connections + self.upstreams.connections + self._audit.open + self._door.open > self._most_connections
 
     # --- small routes ---
 

@@ -9,14 +9,16 @@ from collections import Counter
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_CONNECTIONS = 128
+MOST_CONNECTIONS, MOST_OF_GATEWAYS = 128, 512
+"""Of browsers, where they connect to the pages; and of gateways, each of which has up to 72 (`gateway.door`, `gateway.audit_door`)."""
 STUCK_S = 5.0
 """Who takes nothing of an answer for so long makes room too."""
 
 
 class Connection(H11Protocol):
-    """One of them."""
+    """One of a browser."""
 
+    most = MOST_CONNECTIONS
     _since, _stuck_at = 0.0, math.inf
 
     @property
@@ -41,13 +43,19 @@ class Connection(H11Protocol):
         waiting = [one for one in self.connections if isinstance(one, Connection) and one.is_waited_for]
         super().connection_made(transport)
         self._since = self.loop.time()
-        if len(self.connections) <= MOST_CONNECTIONS or not waiting:
+        if len(self.connections) <= self.most or not waiting:
             return
         counts = Counter(_address(one) for one in waiting)
         oldest = min(waiting, key=lambda one: (-counts[_address(one)], one._since))
         oldest.transport.abort()
         # now: the next may come before that is done
         self.connections.discard(oldest)
+
+
+class FromGateway(Connection):
+    """One of a gateway."""
+
+    most = MOST_OF_GATEWAYS
 
 
 def _address(connection: Connection) -> str:

@@ -1,74 +1,77 @@
 """The process `sluice pages`: listens where gateways find it, or browsers, and loads its libraries with the first request.
 
-They are most of what it would import and of its memory, and many a record is never looked at. Meanwhile it costs next to nothing.
+They are most of what it would import and of its memory, and many a record is never looked at. Meanwhile it costs next to nothing. Pages and
+the audit API are loaded apart, and have connections of their own: neither waits for the other's.
 """
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import socket
 import stat
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
 
-from pages.connection import MOST_CONNECTIONS, Connection
+from pages.connection import Connection, FromGateway
+from pages.lazy import Lazy, Loaded
 from protocol.runtime import Runtime
 from streams import lifecycle
-
-if TYPE_CHECKING:
-    from pages.app import App
 
 log = logging.getLogger(__name__)
 HEAD_BYTES = 64 * 1024
 STOP_S = 2.0
+_ANY = frozenset(("0.0.0.0", "::"))
 _OFF = b"<!doctype html><title>No pages</title><p>The pages are switched off: pages.enabled in the configuration.</p>\n"
+_ELSEWHERE = b"<!doctype html><title>Not here</title><p>Browsers find the pages at pages.host and pages.port of the configuration.</p>\n"
 
 
 class LazyApp:
-    """An ASGI application that becomes that of the pages when it is first asked."""
+    """An ASGI application: the audit API, and the pages. Each is loaded when it is first asked."""
 
     def __init__(self, settings: Runtime) -> None:
-        self._settings = settings
-        self._loading: asyncio.Task[App] | None = None
+        self._settings, self._has_browsers_there = settings, has_browsers_there(settings)
+        self._audit, self._pages = Lazy(self._load_audit), Lazy(self._load_pages)
+
+    async def of_gateways(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request where gateways connect."""
+        if scope["type"] == "http" and scope["path"].startswith("/audit"):
+            await self._audit(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] != "/health" and not self._has_browsers_there:
+            await _say(send, 404, _ELSEWHERE)
+        else:
+            await self(scope, receive, send)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request."""
+        """Serve one request of a browser."""
         if scope["type"] != "http":
             return
         if scope["path"] == "/health":
             await _say(send, 200, b"ok\n")
-            return
-        if not self._settings.config.pages.enabled:
+        elif not self._settings.config.pages.enabled:
             await _say(send, 404, _OFF)
-            return
-        if self._loading is None or (self._loading.done() and self._loading.exception() is not None):
-            self._loading = asyncio.create_task(self._load(), name="load pages")
-        # shielded: whoever asked first may go away while others wait
-        app = await asyncio.shield(self._loading)
-        await app(scope, receive, send)
+        else:
+            await self._pages(scope, receive, send)
 
     async def close(self) -> None:
-        """Close its connections, if it has any."""
-        if self._loading is not None:
-            for app in await asyncio.gather(self._loading, return_exceptions=True):
-                if not isinstance(app, BaseException):
-                    await app.close()
+        """Close all connections, if there are any."""
+        await self._pages.close()
+        await self._audit.close()
 
-    async def _load(self) -> "App":
-        await asyncio.to_thread(_import)
+    def _load_pages(self) -> Loaded:
         from pages.app import App
         from pages.routes import ROUTES
 
-        app = App(self._settings, ROUTES)
-        gc.freeze()  # what was loaded stays: the collector need not look at it with every full collection
-        return app
+        return App(self._settings, ROUTES)
+
+    def _load_audit(self) -> Loaded:
+        from pages.audit.keyed import KeyedAudit
+
+        return KeyedAudit(self._settings)
 
 
 async def _say(send: Any, status: int, body: bytes) -> None:
@@ -77,9 +80,13 @@ async def _say(send: Any, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _import() -> None:
-    for name in ("pages.app", "pages.routes"):
-        import_module(name)
+def has_browsers_there(settings: Runtime) -> bool:
+    """Do browsers reach the pages where gateways connect: through them, or because both cannot be listened on?"""
+    pages, url = settings.config.pages, urlsplit(settings.pages_url)
+    if pages.on_gateway:
+        return True
+    hosts = {url.hostname or "", pages.host}
+    return url.scheme == "http" and url.port == pages.port and (len(hosts) == 1 or not hosts.isdisjoint(_ANY))
 
 
 class _Server(uvicorn.Server):
@@ -90,11 +97,23 @@ class _Server(uvicorn.Server):
 
 
 def bind(settings: Runtime) -> socket.socket:
-    """Return the socket that this process listens on. Raises OSError."""
-    pages, url = settings.config.pages, settings.pages_url
-    if pages.on_gateway and url.startswith("unix:"):
+    """Return the socket that gateways connect to. Raises OSError."""
+    url = settings.pages_url
+    if url.startswith("unix:"):
         return _bind_unix(Path(url.removeprefix("unix:")))
-    host, port = (urlsplit(url).hostname or "127.0.0.1", urlsplit(url).port or 0) if pages.on_gateway else (pages.host, pages.port)
+    host, pages = urlsplit(url).hostname or "127.0.0.1", settings.config.pages
+    if not pages.on_gateway and has_browsers_there(settings) and pages.host in _ANY:
+        host = pages.host
+    return _bind_tcp(host, urlsplit(url).port or 0)
+
+
+def bind_for_browsers(settings: Runtime) -> socket.socket | None:
+    """Return the socket that browsers connect to, where that is another one. Raises OSError."""
+    pages = settings.config.pages
+    return None if has_browsers_there(settings) or not pages.enabled else _bind_tcp(pages.host, pages.port)
+
+
+def _bind_tcp(host: str, port: int) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -116,23 +135,31 @@ def _bind_unix(path: Path) -> socket.socket:
     return bound
 
 
-async def run(settings: Runtime) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP. Raises OSError if the address is in use."""
-    bound, stopping, app = bind(settings), asyncio.Event(), LazyApp(settings)
-    lifecycle.on_stop(stopping.set)
-    server = _Server(
+def _server(app: Any, http: type[Connection]) -> _Server:
+    return _Server(
         uvicorn.Config(
-            app, http=Connection, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+            app, interface="asgi3", http=http, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+            date_header=False,
             timeout_graceful_shutdown=round(STOP_S), timeout_keep_alive=30, backlog=256, ws="none", proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS + 1, h11_max_incomplete_event_size=HEAD_BYTES,
+            limit_concurrency=http.most + 1, h11_max_incomplete_event_size=HEAD_BYTES,
         )
     )  # fmt: skip
+
+
+async def run(settings: Runtime) -> None:
+    """Serve until SIGTERM, SIGINT or SIGHUP. Raises OSError if an address is in use."""
+    app, stopping = LazyApp(settings), asyncio.Event()
+    servers = [(bind(settings), _server(app.of_gateways, FromGateway))]
+    if (of_browsers := bind_for_browsers(settings)) is not None:
+        servers.append((of_browsers, _server(app, Connection)))
+    lifecycle.on_stop(stopping.set)
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve(sockets=[bound]), name="http")
-        while not server.started and not serving.done():
+        serving = [group.create_task(server.serve(sockets=[bound]), name="http") for bound, server in servers]
+        while not all(server.started for _, server in servers) and not any(one.done() for one in serving):
             await asyncio.sleep(0.005)
         lifecycle.tell_ready(settings)
         log.info("pages ready", extra={"action": "start"})
         await stopping.wait()
-        server.should_exit = True
+        for _, server in servers:
+            server.should_exit = True
     await app.close()

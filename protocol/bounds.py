@@ -82,6 +82,8 @@ MAX_RELAYS = 32
 MAX_RELAYED_FORM_BYTES = 64 * 1024
 MAX_FORMS, FORM_S = 256, 3.0
 """Forms of pages that are on their way in to one gateway, and how long each may take."""
+MAX_QUESTIONS = 24
+MAX_REVIEW_BYTES = 32 * 1024
 MAX_TARGET_BYTES = 8 * 1024
 MAX_TIMEOUT_S = 600.0
 MAX_POLICY_CHARS = 64

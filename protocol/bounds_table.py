@@ -243,6 +243,16 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_http_limits.py::test_a_head_has_a_time",
     ),
     Bound(
+        "audit_questions", "client", "questions to the audit API at once through a gateway, up to 8 of one key; 16 of others besides",
+        b.MAX_QUESTIONS, "questions", "gateway.audit_door", "they wait for `limits.audit_read_s`, then 503",
+        "tests/unit/test_audit_door.py::test_strangers_take_no_place_of_auditors_nor_one_auditor_all",
+    ),
+    Bound(
+        "review", "client", "what an auditor says of a decision, `POST /audit/reviews/ID/BLOCK`", b.MAX_REVIEW_BYTES, "bytes",
+        "pages.audit.reviews", "413",
+        "tests/unit/test_audit_door.py::test_a_review_goes_on_whole_and_one_that_is_too_long_is_still_too_long",
+    ),
+    Bound(
         "target", "client", "path and query, and so cursors and filters", b.MAX_TARGET_BYTES, "bytes", "gateway.routes",
         "400 target_too_long", "tests/faults/test_abuse.py::test_c7_a_path_and_query_have_an_end",
     ),
@@ -257,12 +267,12 @@ _GATEWAY: tuple[Bound, ...] = (
     ),
     Bound(
         "looked_up_keys", "client", "keys that are not known and wait to be looked up in Postgres, in ten queries a second at most",
-        b.MAX_LOOKED_UP_KEYS, "keys of a gateway", "db.keyring", "401; a new key is known within 5 s all the same",
+        b.MAX_LOOKED_UP_KEYS, "keys of a process", "db.keyring", "401; a new key is known within 5 s all the same",
         "tests/unit/test_keyring.py::test_wrong_keys_do_not_load_the_database",
     ),
     Bound(
         "unknown_keys", "client", "keys that were not found in Postgres and are not looked up again for 4 s", b.MAX_UNKNOWN_KEYS,
-        "keys of a gateway", "db.keyring", "the oldest are looked up again",
+        "keys of a process", "db.keyring", "the oldest are looked up again",
         "tests/unit/test_keyring.py::test_wrong_keys_do_not_load_the_database",
     ),
     Bound(

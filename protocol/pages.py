@@ -9,17 +9,17 @@ _URL = r"^(https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:
 
 
 class Pages(BaseModel):
-    """The pages under `/debug` (docs/pages.md)."""
+    """The pages under `/debug` (docs/pages.md). None of it changes `/audit`, which the same process answers through gateways."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     enabled: bool = True
-    """False: there are none, and gateways answer 404 under `/debug`."""
+    """False: there are none, and gateways answer 404 under `/debug`. `/audit` goes on."""
     on_gateway: bool = True
-    """Whether gateways pass `/debug` on to them. False: `sluice pages` listens on `host` and `port` for browsers itself."""
+    """Whether gateways pass `/debug` on to them. False: `sluice pages` also listens on `host` and `port`, for browsers alone."""
     host: str = "127.0.0.1"
     """Where it listens then."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8081
-    """Where it listens then."""
+    """Where it listens then. Where that is the address of SLUICE_PAGES_URL, it listens there alone, for both."""
     url: Annotated[str, Field(pattern=_URL)] = ""
     """Where browsers find them if that is not the gateway's own address, as behind a proxy that speaks TLS: `https://HOST[:PORT]`. They
     answer under this name besides the machine's own."""

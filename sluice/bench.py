@@ -124,7 +124,7 @@ async def _measure(place: Place, *, quick: bool) -> Row:
         warm = await load.run("long 20 clock", at_once=8, rounds=2)
         if not warm.answers:
             raise _unanswered(place, warm)
-        # also the audit API, which a gateway loads when it is first asked
+        # also the audit API, which its process loads when it is first asked
         await _lag(place, warm)
         with bar:
             task = bar.add_task("", total=len(WORKLOADS))

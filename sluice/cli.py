@@ -121,7 +121,7 @@ def gateway(
     config: ConfigFile = None,
     ready_fd: ReadyFd = None,
 ) -> None:
-    """Run one gateway: client and upstream sockets, the audit API."""
+    """Run one gateway: client and upstream sockets."""
     _serve("gateway", "gateway.main", config=config, ready_fd=ready_fd, host=host, port=port)
 
 
@@ -149,7 +149,7 @@ def worker_audit(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
 
 @app.command()
 def pages(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
-    """Run the pages: the record for people, under /debug of each gateway."""
+    """Run the record's readers: pages for people under /debug of each gateway, the audit API under /audit."""
     _serve("pages", "pages.main", config=config, ready_fd=ready_fd)
 
 

@@ -87,7 +87,8 @@ class Settings(BaseSettings):
     policy_database_password: str = Field(default="", description="Likewise sluice_policy, for policy workers.")
     audit_database_password: str = Field(default="", description="Likewise sluice_audit, for audit writers, which may read and insert.")
     pages_database_password: str = Field(
-        default="", description="Likewise sluice_pages, for the pages, which may read, and write logins and who read what."
+        default="",
+        description="Likewise sluice_pages, for pages and the audit API, which may read, and write logins, reviews and who reads.",
     )
     data_dir: Path = Field(default=Path(".sluice"), description="Where `sluice up` keeps its embedded servers, logs and key.")
     host: str = Field(default="127.0.0.1", description="Address the gateway listens on.")

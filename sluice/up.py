@@ -226,8 +226,7 @@ class _Launcher:
         say(f"starting {', '.join(names)}")
         await self._forks.ready()
         await supervisor.start([self._spec(name) for name in names], timeout_s=START_S)
-        if plan.config.pages.enabled:
-            supervisor.start_beside(self._spec("pages"))
+        supervisor.start_beside(self._spec("pages"))
 
     async def _start_servers(self, supervisor: Supervisor) -> None:
         plan, specs = self._plan, []

@@ -1,7 +1,7 @@
 """What people who read pages cost the calls beside them: 50 streams with 10 ms gaps, without readers and with them, in turns.
 
 With readers: one who loads 5 pages a second, five who watch a call that is open, and one who has the overview open; with `--audit` one
-who asks /audit 5 times a second instead, which a gateway answers itself. `python -m bench.pages.beside` prints p99 of the delay of a
+who asks /audit 5 times a second instead, which the same process answers. `python -m bench.pages.beside` prints p99 of the delay of a
 chunk and the gateway's CPU a chunk, and each as a ratio. Exit code 1: one is over 1.1. Rounds alternate, because what else the machine
 does changes both.
 """

@@ -36,17 +36,17 @@ STATEMENT_TIMEOUT_S = 600
 WRITER = "sluice_writer"
 """Role of audit writers: may read, insert and make partitions; may not change or delete. Grant it to their login."""
 READER = "sluice_reader"
-"""Role of the audit API and of policy workers: may read. Grant it to their logins."""
+"""Role of gateways, of policy workers and of the process of the pages: may read. Grant it to their logins."""
 REVIEWER = "sluice_reviewer"
-"""Role of the audit API besides: may add reviews, by a function. Grant it to the gateways' login."""
+"""Role of the audit API besides: may add reviews, by a function. Grant it to the login of the pages."""
 NOTER = "sluice_noter"
-"""Role of whoever shows content besides: may note that it was read. Grant it to the logins of gateways and pages."""
+"""Role of whoever shows content besides: may note that it was read. Grant it to the login of the pages."""
 PAGES = "sluice_page_server"
 """Role of the pages besides: may keep logins, labels and switches of debug logs. Grant it to their login."""
 ROLES = (WRITER, READER, REVIEWER, NOTER, PAGES)
 LOGINS = {"gateway": READER, "policy": READER, "audit": WRITER, "pages": READER}
 """Who gets a login `sluice_...` of its own, and with which role; judges need no database."""
-BESIDES = {"gateway": (REVIEWER, NOTER), "pages": (NOTER, PAGES)}
+BESIDES = {"pages": (REVIEWER, NOTER, PAGES)}
 """Which roles it gets besides."""
 
 _WIDE = f"""

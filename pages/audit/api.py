@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 
 from db.engine import open_engine
 from db.filters import NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
+from db.keyring import refusal
 from db.read.counts import parse_counts
 from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
@@ -31,10 +32,10 @@ from db.read.sessions import SessionReader
 from db.read.usage import parse_usage, usage
 from db.reads import Reading, note, of_item
 from db.write.reviews import add_review
-from protocol import unknown_paths
 from pages.audit.debug import debug_lines, door
-from db.keyring import refusal
 from pages.audit.reviews import auditor_of, read_review
+from protocol import unknown_paths
+from protocol.audit_errors import SAFE, error_body, error_headers
 from protocol.config import Key
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
 from protocol.runtime import Runtime
@@ -42,21 +43,23 @@ from protocol.runtime import Runtime
 Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]
 """Says whose key the raw headers carry."""
 ROLE = "auditor"
-RETRY_AFTER_S = 5
 EXPORT_FETCH_S = 60.0
 """How long an export waits for the next rows; one that chooses few calls out of millions is for the command line."""
+MOST_EXPORTING = 3
+"""Exports read at once; others wait for `limits.audit_read_s`."""
 MOST_REVIEWING = 4
 """Reviews kept at once, each over a connection of its own."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
-_SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'"}
 
 
 class Audit:
-    """The audit API of one gateway with its own read-only pool, and one connection for who reads. Without `authenticate` every request is
-    refused."""
+    """The audit API with its own read-only pools, of which pages use none, and one connection for who reads. Without `authenticate` every
+    request is refused."""
 
     def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None, *, within_s: float = 10.0) -> None:
         self.reader, self.within_s = reader, within_s
+        # whoever reads one slowly keeps its connection for as long
+        self.exporting = open_engine(reader.url, read_only=True, answer_s=within_s, pool_size=MOST_EXPORTING)
         self.authenticate: Authenticate = authenticate or (lambda _: None)
         self.verifying = asyncio.Lock()
         self.reviewing = asyncio.Semaphore(MOST_REVIEWING)
@@ -66,6 +69,7 @@ class Audit:
     async def close(self) -> None:
         """Close all connections."""
         await self.reader.close()
+        await self.exporting.dispose()
         await self.noting.dispose()
 
 
@@ -207,12 +211,13 @@ async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response
 
 
 async def _export(request: Request, reader: Reader) -> Response:
+    audit: Audit = request.app.state.audit
     filters = await reader.named(_filters(request, "export"))
     await _note(request, Reading("", "", "", call_ids=[filters.call_id] if filters.call_id else []))
-    lines = export_lines(reader.engine, filters, fetch_s=EXPORT_FETCH_S)
+    lines = export_lines(audit.exporting, filters, fetch_s=EXPORT_FETCH_S)
     # The first piece is read before the answer begins, so that an error there still has its status.
     first = await anext(lines)
-    headers = {**_SAFE, "content-disposition": 'attachment; filename="sluice-export.jsonl"'}
+    headers = {**SAFE, "content-disposition": 'attachment; filename="sluice-export.jsonl"'}
     return StreamingResponse(_rest(first, lines), media_type="application/x-ndjson", headers=headers)
 
 
@@ -224,7 +229,7 @@ async def _verify(request: Request, reader: Reader) -> Response:
     if chosen.call_id is None and chosen.low is None:
         raise InvalidRequest("give a call_id, or since and until", param="call_id")
     audit: Audit = request.app.state.audit
-    # one at a time: it is computed beside the calls that this process relays
+    # one at a time: it is computed beside the pages that this process makes
     try:
         async with asyncio.timeout(audit.within_s):
             await audit.verifying.acquire()
@@ -269,20 +274,16 @@ async def _note(request: Request, read: Reading) -> None:
 
 
 def _json(value: object, status: int = 200) -> Response:
-    return Response(dump_json(value), status_code=status, media_type="application/json", headers=_SAFE)
+    return Response(dump_json(value), status_code=status, media_type="application/json", headers=SAFE)
 
 
-def _error(status: int, message: str, kind: str, code: str, param: str | None = None) -> Response:
-    answer = _json({"error": {"message": message, "type": kind, "code": code, "param": param}}, status)
-    if status == 503:
-        answer.headers["retry-after"] = str(RETRY_AFTER_S)
-    return answer
+def _error(error: PipelineError, status: int) -> Response:
+    return Response(error_body(error), status_code=status, media_type="application/json", headers=error_headers(status))
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PipelineError)
-    kind = "server_error" if error.http_status >= 500 else "invalid_request_error"
-    return _error(error.http_status, error.message, kind, error.error_code, error.param)
+    return _error(error, error.http_status)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -297,4 +298,4 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
             own = unknown_paths.wrong_method(method, path, (error.headers or {}).get("Allow", "GET"))
         case _:
             own = InvalidRequest(str(error.detail), code="http_error")
-    return _error(error.status_code, own.message, "invalid_request_error", own.error_code)
+    return _error(own, error.status_code)

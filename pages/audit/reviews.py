@@ -9,11 +9,11 @@ from uuid import UUID
 from starlette.requests import ClientDisconnect, Request
 
 from db.write.reviews import Auditor, Review, check
+from protocol.bounds import MAX_REVIEW_BYTES
 from protocol.config import Key
 from protocol.errors import InvalidRequest, NotFound, TooLarge, TooSlow
 from protocol.json_strict import loads_body
 
-MAX_BODY_BYTES = 32 * 1024
 MAX_BLOCK = 2**31 - 1
 _FIELDS = ("label", "note", "second")
 
@@ -45,8 +45,8 @@ async def _body(request: Request, within_s: float) -> bytes:
         async with asyncio.timeout(within_s):
             async for piece in request.stream():
                 body += piece
-                if len(body) > MAX_BODY_BYTES:
-                    raise TooLarge(f"a review has at most {MAX_BODY_BYTES} bytes")
+                if len(body) > MAX_REVIEW_BYTES:
+                    raise TooLarge(f"a review has at most {MAX_REVIEW_BYTES} bytes")
     except TimeoutError:
         raise TooSlow("the request body did not arrive in time", retry_after_s=1) from None
     except ClientDisconnect:

@@ -85,6 +85,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
     config["keys"] += [{"name": f"only-{role}", "sha256": digest(text), "roles": [role]} for role, text in KEYS.items()]
     # its own: lists hold nothing but these calls
     with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("api"), redis_url, url, config) as product:
+        product.start("pages")
         controlled = call_id()
         score, *others = control_records(controlled)
         # what a monitor measures besides has names of its own

@@ -23,6 +23,7 @@ HEADERS = {"authorization": f"Bearer {KEY}"}
 def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
     config = base_config() | {"policies": {"default": [CONTROL], "noop": [{"use": "noop"}], "upper": [{"use": "uppercase"}]}}
     with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("audited"), redis_url, url, config, policy=2) as made:
+        made.start("pages")
         yield made
 
 

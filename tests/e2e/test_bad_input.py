@@ -97,6 +97,7 @@ def test_a_new_key_works_at_once(product: Product, upstream: Replay, dialect: Di
 
 @pytest.mark.case("C6")
 def test_a_new_key_reads_the_record_at_once(product: Product, upstream: Replay) -> None:
+    product.answer_audit()
     text = asyncio.run(kept(product, lambda store: store.create("new-auditor", roles=("auditor",))))
     assert http().get(f"{product.url}/audit/calls", headers={"x-api-key": text}, timeout=10).status_code == 200
 
@@ -115,6 +116,7 @@ def test_a_revoked_key(product: Product, upstream: Replay) -> None:
 @pytest.mark.case("C6", "A9")
 @pytest.mark.parametrize("path", ["/audit/calls", "/audit/export", "/metrics"])
 def test_a_client_key_reads_no_record(product: Product, upstream: Replay, path: str) -> None:
+    product.answer_audit()
     answer = http().get(product.url + path, headers={"authorization": f"Bearer {CLIENT_KEY}"}, timeout=10)
     refused(upstream, "openai", answer, 403, says="auditor", code="wrong_role")
 
@@ -193,6 +195,7 @@ def test_an_unknown_path(product: Product, upstream: Replay, dialect: DialectNam
     ],
 )
 def test_an_unknown_path_of_the_record(product: Product, upstream: Replay, method: str, path: str, status: int, says: str) -> None:
+    product.answer_audit()
     answer = http().request(method, product.url + path, headers={"authorization": f"Bearer {KEY}"}, timeout=10)
     code = "unknown_path" if status == 404 else "method_not_allowed"
     refused(upstream, "openai", answer, status, says=says, code=code)

@@ -48,6 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         return base
 
     with replayed(folder, redis_url, database_url, made) as running:
+        running[0].start("pages")
         yield running
 
 

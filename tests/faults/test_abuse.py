@@ -37,6 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         return base
 
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+        running[0].start("pages")
         yield running
 
 

@@ -31,7 +31,7 @@ def product(database_url: str, redis_url: str, tmp_path_factory: pytest.TempPath
     config["keys"] = [*config["keys"], {"name": "graphs", "sha256": digest(MONITOR), "roles": ["monitor"]}]
     folder = tmp_path_factory.mktemp("whole")
     with fresh_database(database_url) as url, Product(folder, redis_url, url, config) as product:
-        product.start("audit", "judge", "gateway", "policy")
+        product.start("audit", "judge", "gateway", "pages", "policy")
         yield product
 
 

@@ -95,8 +95,8 @@ async def test_d7_readers_of_a_silent_record_get_503_in_time_while_calls_go_on(
     config = base_config()
     config["limits"] |= {"audit_read_s": READ_S}
     with Product(tmp_path, redis_url, url, config) as product:
-        product.database_urls["gateway"] = proxy.url(url)
-        product.start("audit", "gateway", "policy", "judge")
+        product.database_urls["gateway"] = product.database_urls["pages"] = proxy.url(url)
+        product.start("audit", "gateway", "pages", "policy", "judge")
         call = call_id()
         async with AuditInserter(url) as inserter:
             await inserter.insert(whole_call(call), {})

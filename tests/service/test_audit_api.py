@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -15,9 +16,9 @@ import db.read.lists
 import db.read.queries
 from db.engine import open_engine
 from db.filters import parse_filters
-from db.read.queries import AuditReader
+from db.read.queries import AuditReader, reading
 from db.reads import MAX_CALLS, Reading, note
-from pages.audit.api import Audit, make_audit
+from pages.audit.api import MOST_EXPORTING, Audit, make_audit
 from protocol.config import Config, Key
 from protocol.records import BlockRecord
 from protocol.runtime import Runtime
@@ -186,6 +187,19 @@ async def test_an_altered_cursor_is_refused_or_a_place(url: str, client: httpx2.
         assert answer.status_code == 400, (other, answer.text)
     again = (await client.get("/audit/calls", params={"limit": 1, "cursor": cursor})).json()
     assert again["items"][0]["call_id"] != first["items"][0]["call_id"]
+
+
+async def test_exports_that_are_read_slowly_leave_connections_for_questions(url: str, reader: AuditReader) -> None:
+    audit = Audit(reader, authenticate, within_s=1.0)
+    async with AsyncExitStack() as closing, AsyncExitStack() as held:
+        closing.push_async_callback(audit.close)
+        for _ in range(MOST_EXPORTING):
+            _ = await held.enter_async_context(reading(audit.exporting))
+        transport = httpx2.ASGITransport(app=audit.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://audit", headers=AUDITOR) as client:
+            answers = [(await client.get(f"/audit/{path}")) for path in ("calls", "export", "counts")]
+    assert [answer.status_code for answer in answers] == [200, 503, 200]
+    assert answers[1].json()["error"]["code"] == "audit_unavailable"
 
 
 async def test_the_api_without_postgres_is_503() -> None:

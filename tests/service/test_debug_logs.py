@@ -25,6 +25,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
     config["keys"][0]["roles"].append("admin")
     config["debug"] = {"loggers": ["policy", "endpoint"], "keys": ["app"]}
     with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("debug"), redis_url, url, config) as started:
+        started.start("pages")
         yield started, url
 
 

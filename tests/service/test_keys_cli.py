@@ -137,6 +137,7 @@ def test_a_new_key_says_how_to_use_it_and_keeps_its_text_on_standard_output(plac
 @pytest.fixture
 def product(tmp_path: Path, redis_url: str, database_url: str) -> Iterator[Product]:
     with fresh_database(database_url) as url, running(tmp_path, redis_url, url, base_config()) as made:
+        made.start("pages")
         yield made
 
 

@@ -17,7 +17,7 @@ from db.read.counts import DEFAULT_BY, Dimension
 from db.seals.findings import Damage, Finding
 from gateway import index_page
 from pages.audit.api import served
-from protocol import bounds, errors
+from protocol import bounds, errors, unknown_paths
 from protocol.dialects import DIALECTS, client_paths
 from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed
@@ -80,7 +80,7 @@ def test_bounds_of_headers_are_those_kept() -> None:
 
 
 def sources() -> Iterator[Path]:
-    for folder in ("gateway", "policy", "workers", "protocol", "streams", "db"):
+    for folder in ("gateway", "pages/audit", "policy", "workers", "protocol", "streams", "db"):
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 

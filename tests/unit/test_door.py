@@ -10,12 +10,10 @@ import pytest
 from gateway import door as doors
 from gateway.door import MAX_IN_PIECES, MAX_STREAMS, Door, is_page
 from pages.guard import NOWHERE
-from pages.main import LazyApp, bind
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.config import Config
 from protocol.pages import Pages
 from protocol.runtime import Runtime
-from tests.support.servers.ports import free_port
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = (
@@ -188,13 +186,13 @@ async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> N
     behind.raw, behind.stays = kind, True
     of = door(tmp_path)
     waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_STREAMS)]
-    while of._streams < MAX_STREAMS:
+    while of._process.streams < MAX_STREAMS:
         await asyncio.sleep(0)
     assert (await ask(of))[0] == 503
     # a download
     behind.raw = kind.replace(b"text/event-stream", b"text/plain")
     waiting.append(asyncio.create_task(ask(of)))
-    while of._in_pieces <= MAX_STREAMS:
+    while of._process.in_pieces <= MAX_STREAMS:
         await asyncio.sleep(0)
     behind.raw, behind.stays = OK, False
     # who asks for a stream and gets none takes no place of one
@@ -202,14 +200,14 @@ async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> N
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (of._turns.free, of._streams, of._in_pieces) == (MAX_RELAYS, 0, 0)
+    assert (of._turns.free, of._process.streams, of._process.in_pieces) == (MAX_RELAYS, 0, 0)
 
 
 async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
     behind.raw, behind.stays = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n", True
     of = door(tmp_path)
     waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_IN_PIECES)]
-    while of._in_pieces < MAX_IN_PIECES:
+    while of._process.in_pieces < MAX_IN_PIECES:
         await asyncio.sleep(0)
     status, headers, _ = await ask(of)
     assert status == 503 and (b"retry-after", b"1") in headers
@@ -218,7 +216,7 @@ async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind:
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (of._turns.free, of._in_pieces) == (MAX_RELAYS, 0)
+    assert (of._turns.free, of._process.in_pieces) == (MAX_RELAYS, 0)
 
 
 async def test_its_own_answers_have_the_headers_of_pages(tmp_path: Path) -> None:
@@ -239,21 +237,3 @@ def test_the_door_is_for_pages_alone() -> None:
 @pytest.mark.parametrize("switch", [{"enabled": False}, {"on_gateway": False, "port": 1}])
 def test_the_door_is_shut_where_pages_are_off_or_listen_alone(tmp_path: Path, switch: dict[str, Any]) -> None:
     assert door(tmp_path).is_open and not door(tmp_path, **switch).is_open
-
-
-async def test_pages_that_are_off_say_so() -> None:
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    app = LazyApp(Runtime(config=Config(pages=Pages(enabled=False)), redis_url="", database_url=""))
-    for path in ("/debug", "/debug/login", "/health"):
-        await app({"type": "http", "path": path}, None, send)
-    assert [one["status"] for one in sent if "status" in one] == [404, 404, 200] and b"pages.enabled" in sent[1]["body"]
-
-
-def test_pages_that_listen_alone_have_their_own_port() -> None:
-    port = free_port()
-    with bind(Runtime(config=Config(pages=Pages(on_gateway=False, port=port)), redis_url="", database_url="")) as bound:
-        assert bound.getsockname()[1] == port
