@@ -6,7 +6,7 @@ as far as this gateway knows takes no place of those who are, and its body is no
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote
 
 from db.keyring import KeyRing
@@ -50,8 +50,8 @@ class AuditDoor:
             body = await self._body(receive) if auditor and scope["method"] == "POST" else b""
             if body is None:
                 return
-            async with self._place(auditor, str((scope.get("client") or ("",))[0])):
-                await self._process.relay(_request(scope, body), receive, send, is_head=scope["method"] == "HEAD")
+            async with self._place(auditor, str((scope.get("client") or ("",))[0])) as leave:
+                await self._process.relay(_request(scope, body), receive, send, is_head=scope["method"] == "HEAD", when_read=leave)
         except FullError:
             await _refuse(send, AuditUnavailable(f"{MAX_EXPORTS} exports are read through this gateway already; try again later"))
         except AwayError:
@@ -61,8 +61,8 @@ class AuditDoor:
             await _refuse(send, error)
 
     @contextlib.asynccontextmanager
-    async def _place(self, auditor: str, address: str) -> AsyncIterator[None]:
-        """Wait for a place as long as for one query. Raises AuditUnavailable."""
+    async def _place(self, auditor: str, address: str) -> AsyncIterator[Callable[[], None]]:
+        """Wait for a place as long as for one query, and lend what gives it back before the end. Raises AuditUnavailable."""
         places, key = (self._places, auditor) if auditor else (self._of_others, address)
         if not places.enters(key):
             try:
@@ -70,10 +70,9 @@ class AuditDoor:
                     await places.enter(key)
             except TimeoutError:
                 raise AuditUnavailable("too many questions for the record are under way at this gateway; try again later") from None
-        try:
-            yield
-        finally:
-            places.leave(key)
+        with contextlib.ExitStack() as place:
+            place.callback(places.leave, key)
+            yield place.close
 
     async def _body(self, receive: Receive) -> bytes | None:
         """Return the body of a review, and of one that is too long a little more than is allowed: that it is is said behind the door. None

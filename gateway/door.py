@@ -5,6 +5,8 @@ client can say itself. Without that process everything else goes on. Must not kn
 """
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 
 from gateway.admission import RoundRobin, Shares
 from gateway.forms import Forms
@@ -90,10 +92,9 @@ class Door:
         if not await self._has_turn(address):
             await self._refuse(send)
             return
-        try:
-            await self._relay(scope, address, form, receive, send)
-        finally:
-            self._turns.leave(address)
+        with contextlib.ExitStack() as turn:
+            turn.callback(self._turns.leave, address)
+            await self._relay(scope, _request(scope, form, address), receive, send, turn.close)
 
     async def _has_turn(self, address: str) -> bool:
         """Take a relay, as soon as one is free; False where none is for long, or too many wait."""
@@ -115,9 +116,9 @@ class Door:
         sentence = f"{loading} pages are loading through this gateway already. Close a live view, or try again in a second."
         await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
 
-    async def _relay(self, scope: Scope, address: str, form: bytes, receive: Receive, send: Send) -> None:
+    async def _relay(self, scope: Scope, request: bytes, receive: Receive, send: Send, when_read: Callable[[], None]) -> None:
         try:
-            await self._process.relay(_request(scope, form, address), receive, send, is_head=scope["method"] == "HEAD")
+            await self._process.relay(request, receive, send, is_head=scope["method"] == "HEAD", when_read=when_read)
         except FullError:
             await self._refuse(send)
         except AwayError:

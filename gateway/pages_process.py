@@ -6,6 +6,7 @@ It understands HTTP as far as where an answer ends. Must not know: keys, the rec
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import httptools
@@ -16,6 +17,8 @@ log = logging.getLogger(__name__)
 CONNECT_S, AGAIN_S = 3.0, 0.05
 """How long a request waits for the process of the pages, which may be starting, and how often it looks."""
 _PIECE_BYTES = 64 * 1024
+_SHORT_BYTES = 256 * 1024
+"""Answers up to so long are read whole before they are sent on."""
 _HOP_BY_HOP = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"date",
 ))  # fmt: skip
@@ -38,42 +41,44 @@ class PagesProcess:
         self.open = self.in_pieces = self.streams = 0
         """Requests under way; those whose answer says no length, which are streams and downloads; and those that are streams."""
 
-    async def relay(self, request: bytes, receive: Receive, send: Send, *, is_head: bool) -> None:
-        """Pass a request on, and its answer back. Raises AwayError, FullError."""
-        answer = _Answer(send)
-        # from the beginning: who leaves while the process is waited for makes room at once
-        gone = asyncio.create_task(_until_gone(receive), name="page reader")
-        relaying = asyncio.create_task(self._ask(request, answer, is_head=is_head), name="page")
-        self.open += 1
-        try:
+    async def relay(self, request: bytes, receive: Receive, send: Send, *, is_head: bool, when_read: Callable[[], None]) -> None:
+        """Pass a request on, and its answer back; `when_read` is called as soon as all of that is here, at the latest at the end. Raises
+        AwayError, FullError."""
+        with contextlib.ExitStack() as asking:
+            asking.callback(when_read)
+            asking.callback(self._asked)
+            self.open += 1
+            answer = _Answer(send, asking.close)
+            # from the beginning: who leaves while the process is waited for makes room at once
+            gone = asyncio.create_task(_until_gone(receive), name="page reader")
+            relaying = asyncio.create_task(self._ask(request, answer, asking, is_head=is_head), name="page")
             try:
-                await asyncio.wait({relaying, gone}, return_when=asyncio.FIRST_COMPLETED)
+                try:
+                    await asyncio.wait({relaying, gone}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    relaying.cancel()
+                    # what is under way may be a write that its own cancelling ends
+                    await asyncio.wait({relaying})
+                if not relaying.cancelled():
+                    relaying.result()
+            except (OSError, TimeoutError, httptools.HttpParserError):
+                if not answer.has_begun:
+                    raise AwayError from None
+                # not completed: the connection ends, so that no client takes the beginning for the whole
+                log.warning("a page was cut off")
             finally:
-                relaying.cancel()
-                # what is under way may be a write that its own cancelling ends
-                await asyncio.wait({relaying})
-            if not relaying.cancelled():
-                relaying.result()
-        except (OSError, TimeoutError, httptools.HttpParserError):
-            if not answer.has_begun:
-                raise AwayError from None
-            # not completed: the connection ends, so that no client takes the beginning for the whole
-            log.warning("a page was cut off")
-        finally:
-            self.open -= 1
-            gone.cancel()
+                gone.cancel()
 
-    async def _ask(self, request: bytes, answer: "_Answer", *, is_head: bool) -> None:
-        writer: asyncio.StreamWriter | None = None
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                reader, writer = await self._connected()
-                writer.write(request)
-                await writer.drain()
-            await self._pass_on(reader, answer, is_head=is_head)
-        finally:
-            if writer is not None:
-                writer.close()
+    def _asked(self) -> None:
+        self.open -= 1
+
+    async def _ask(self, request: bytes, answer: "_Answer", asking: contextlib.ExitStack, *, is_head: bool) -> None:
+        async with asyncio.timeout(CONNECT_S):
+            reader, writer = await self._connected()
+            asking.callback(writer.close)
+            writer.write(request)
+            await writer.drain()
+        await self._pass_on(reader, answer, is_head=is_head)
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect, as often as that takes: whoever opens the address that `sluice up` printed may be faster than the process."""
@@ -105,6 +110,8 @@ class PagesProcess:
                         is_counted, is_stream = True, answer.is_stream
                         self.in_pieces += 1
                         self.streams += is_stream
+                    if answer.is_short and not (answer.has_end or is_head):
+                        continue
                     await answer.send_on(is_head=is_head)
                     if answer.has_begun:
                         # a stream of events may be silent for long
@@ -115,15 +122,16 @@ class PagesProcess:
 
 
 class _Answer:
-    """An answer of the pages, parsed as far as HTTP goes, and sent on piece by piece: each waits until the client took the one before."""
+    """An answer of the pages, parsed as far as HTTP goes, and sent on piece by piece: each waits until the client took the one before. A
+    short one is read first, so that whoever does not take it holds nothing but its bytes."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, when_read: Callable[[], None]) -> None:
+        self._send, self._when_read = send, when_read
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
-        self._has_head = self._has_end = False
-        self.has_begun = self.is_whole = False
+        self._has_head = False
+        self.has_begun = self.has_end = self.is_short = self.is_whole = False
 
     @property
     def is_in_pieces(self) -> bool:
@@ -146,7 +154,7 @@ class _Answer:
             await self._send({"type": "http.response.start", "status": self._parser.get_status_code(), "headers": self._headers})
         if not self.has_begun:
             return
-        self.is_whole = self._has_end or is_head
+        self.is_whole = self.has_end or is_head
         piece = b"" if is_head else b"".join(self._pieces)
         self._pieces.clear()
         if piece or self.is_whole:
@@ -157,6 +165,7 @@ class _Answer:
     def on_header(self, name: bytes, value: bytes) -> None:
         """A line of the head is there."""
         lower = name.lower()
+        self.is_short |= lower == b"content-length" and int(value) <= _SHORT_BYTES
         if lower not in _HOP_BY_HOP:
             self._headers.append((lower, value))
 
@@ -170,7 +179,8 @@ class _Answer:
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
-        self._has_end = True
+        self.has_end = True
+        self._when_read()
 
 
 async def _until_gone(receive: Receive) -> None:

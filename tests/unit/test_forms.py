@@ -32,6 +32,8 @@ class Served:
 
     def __init__(self, door: Door, port: int) -> None:
         self.door, self.port = door, port
+        self.answered = 0
+        """By the process behind it."""
         self._writers = list[asyncio.StreamWriter]()
 
     async def open(self, address: bytes, rest: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -58,12 +60,13 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[Served]:
+async def served(folder: Path, body: bytes = b"") -> AsyncIterator[Served]:
     """A door that tells its clients apart by what they say, before pages that answer each form after a moment."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 303 See Other\r\ncontent-length: 0\r\n\r\n")
+        found.answered += 1
+        writer.write(b"HTTP/1.1 303 See Other\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         writer.close()
 
     config = Config(pages=Pages(trusted_proxies=("127.0.0.1",)))
@@ -153,3 +156,17 @@ async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(tmp_pat
         for one in many:
             one.cancel()
         await asyncio.gather(*many, return_exceptions=True)
+
+
+async def test_whoever_asks_for_much_and_reads_nothing_makes_room_for_others(tmp_path: Path) -> None:
+    async with served(tmp_path, b"x" * 200_000) as at:
+        asked = b"content-length: %d\r\n\r\n" % len(FORM) + FORM + HEAD % b"10.0.0.1"
+        for number in range(MAX_RELAYS + 4):
+            await at.open(b"10.0.0.%d" % number, asked * 100)
+        # until each has what the kernel takes of it
+        before, still = -1, 0
+        while still < 20:
+            await asyncio.sleep(0.005)
+            before, still = at.answered, still + 1 if at.answered == before else 0
+        status, took_s = await at.log_in(b"10.9.9.9")
+        assert status == 303 and took_s < 1
