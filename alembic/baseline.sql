@@ -1,4 +1,4 @@
--- Migrations: 4e0bd0a424f97e47f82b12786bc73e7ac99628c14ec5cff5495cd74489c8ffcc
+-- Migrations: baa9b576ff8b55018ec101bfca007f2cddf434807675db795ef9f07e91f2d9be
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -51,11 +51,299 @@ CREATE FUNCTION public.sluice_drop_before(day date, why text) RETURNS bigint
     AS $_$
 DECLARE
     bound uuid := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-    parent text;
-    part text;
+    sealed text[] := ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts'];
+    totals bigint[];
+    others bigint[];
+    gone uuid;
+    after bigint;
+    seen bigint;
+    differing bigint := 0;
+    -- by the owner alone, who could take the tables away too: no writer may hide by it what it did
+    is_let_go boolean := current_setting('sluice.let_go', true) = 'yes' AND pg_has_role(session_user, current_user, 'MEMBER');
+    n bigint;
+    total bigint;
     dropped bigint;
     tries integer := 0;
+    parent text;
+    part text;
 BEGIN
+    SELECT coalesce(max(position), -1) INTO seen FROM public.seals;
+    SELECT coalesce((SELECT s.call_id FROM public.seals s WHERE s.part = -1 ORDER BY s.call_id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000'), coalesce((SELECT s.position FROM public.seals s WHERE s.part = -1 ORDER BY s.call_id DESC LIMIT 1), -1) INTO gone, after;
+
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(1), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[1] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[1] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.calls t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[1] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(2), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[2] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[2] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.request_bodies t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[2] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(3), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[3] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[3] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.chunks t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[3] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(4), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[4] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[4] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.releases t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[4] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(5), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[5] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[5] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.blocks t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[5] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(6), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[6] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[6] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.tool_calls t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[6] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(7), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[7] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[7] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.tool_releases t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[7] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(8), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[8] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[8] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.judgements t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[8] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(9), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[9] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[9] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.ends t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[9] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(10), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[10] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[10] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.events t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[10] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(11), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[11] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[11] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.scores t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[11] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(12), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[12] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[12] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.decisions t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[12] := total;
+    
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM public.seals s
+        WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(13), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[13] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id >= gone AND s.call_id < bound AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[13] AS rows, true AS is_sealed FROM public.seals s
+    WHERE s.call_id < least(gone, bound) AND s.position > after AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM public.attempts t WHERE t.call_id < bound GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id) INTO n, total;
+    differing := differing + n;
+    totals[13] := total;
+    is_let_go := coalesce(is_let_go, false);
 
     LOOP
         tries := tries + 1;
@@ -75,23 +363,43 @@ BEGIN
             ) THEN
                 RETURN -2;
             END IF;
+            IF EXISTS (SELECT 1 FROM public.seals s WHERE s.position > seen AND s.call_id < bound AND s.part >= 0) THEN
+                RETURN -3;
+            END IF;
+            IF differing > 0 AND NOT is_let_go THEN
+                RETURN -4;
+            END IF;
             SELECT count(*) INTO dropped FROM public.calls WHERE call_id < bound;
             PERFORM pg_advisory_xact_lock(7310581202);
+            PERFORM set_config('lock_timeout', '200ms', true);
+            FOR spot IN 1 .. array_length(sealed, 1) LOOP
+                FOR part IN
+                    SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                    WHERE i.inhparent = ('public.' || quote_ident(sealed[spot]))::regclass
+                        AND c.relname ~ ('^' || sealed[spot] || '_[0-9]{8}$')
+                        AND to_date(right(c.relname, 8), 'YYYYMMDD') < day ORDER BY c.relname
+                LOOP
+                    EXECUTE format('LOCK TABLE sluice_parts.%I IN SHARE ROW EXCLUSIVE MODE', part);
+                END LOOP;
+                EXECUTE format('SELECT count(*) FROM public.%I WHERE call_id < $1', sealed[spot]) INTO n USING bound;
+                IF n <> totals[spot] THEN
+                    RETURN -4;
+                END IF;
+                EXECUTE format('SELECT count(*) FROM sluice_parts.%I WHERE call_id < $1', sealed[spot] || '_default') INTO n USING bound;
+                others[spot] := n;
+            END LOOP;
             FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
                 EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
+                GET DIAGNOSTICS n = ROW_COUNT;
+                IF n <> others[array_position(sealed, parent)] THEN
+                    RAISE EXCEPTION 'rows came meanwhile' USING ERRCODE = 'lock_not_available';
+                END IF;
             END LOOP;
-            IF to_regclass('public.audits') IS NOT NULL THEN
-                DELETE FROM public.audit_reviews WHERE call_id < bound;
-                DELETE FROM public.audits WHERE call_id < bound;
-            END IF;
-            IF to_regclass('public.labels') IS NOT NULL THEN
-                DELETE FROM public.labels WHERE call_id < bound;
-                DELETE FROM public.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';
-            END IF;
-            IF to_regclass('public.kept_digests') IS NOT NULL THEN
-                DELETE FROM public.kept_digests WHERE call_id < bound;
-            END IF;
-            PERFORM set_config('lock_timeout', '200ms', true);
+            DELETE FROM public.audit_reviews WHERE call_id < bound;
+            DELETE FROM public.audits WHERE call_id < bound;
+            DELETE FROM public.labels WHERE call_id < bound;
+            DELETE FROM public.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';
+            DELETE FROM public.kept_digests WHERE call_id < bound;
             FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
                 FOR part IN
                     SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -110,7 +418,7 @@ BEGIN
         END;
     END LOOP;
     INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
-        SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM public.seals;
+        SELECT coalesce(max(position) + 1, 0), bound, -1, now(), CASE WHEN differing > 0 THEN ARRAY[dropped, differing] ELSE ARRAY[dropped] END, ''::bytea, why FROM public.seals;
     RETURN dropped;
 END
 $_$;
@@ -2637,4 +2945,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0024');
+INSERT INTO public.alembic_version (version_num) VALUES ('0025');

@@ -180,6 +180,7 @@ def drop(
         str, typer.Option("--before", help="Calls that began before this day (in UTC) go: 2026-01-31, or a time as for --since (90d).")
     ],
     reason: Reason,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Also calls with other rows than their seals count; verify says so.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -194,7 +195,7 @@ def drop(
     def work(*, dry_run: bool) -> int:
         why, folder = _given(reason), archive_cli.archive_folder()
         if dry_run or not folder:
-            return drop_before(database_url(), until, why, dry_run=dry_run)
+            return drop_before(database_url(), until, why, dry_run=dry_run, damaged=damaged)
         with Retention(database_url(), {}, folder) as retention:
             archive_cli.take_turn(retention)
             return retention.take(Step(KINDS[-1], until, 0), why)
@@ -279,7 +280,8 @@ def _tell(report: Report) -> None:
         f"{_many(count, 'call')} {what}"
         for count, what in (
             (report.redacted, "redacted"), (report.extended, "sealed again for rows that came after their first seal"),
-            (report.dropped, "dropped"), (report.shed, "shed in part"), (report.unsealed, "not sealed yet"),
+            (report.dropped, "dropped"), (report.damaged, "dropped with other rows of a table than sealed"),
+            (report.shed, "shed in part"), (report.unsealed, "not sealed yet"),
         )
         if count
     ]  # fmt: skip
@@ -289,7 +291,8 @@ def _tell(report: Report) -> None:
         typer.echo(say_incomplete(len(report.incomplete_calls), list(map(str, sorted(report.incomplete_calls)))))
     if report.dead_letters:
         typer.echo(printable(say_letters(report.dead_letters, report.dead_calls)))
-    verdict = "NOT OK" if not report.ok else "as written, but not whole" if report.incomplete_calls or report.dead_letters else "ok"
+    is_less = report.incomplete_calls or report.dead_letters or report.damaged
+    verdict = "NOT OK" if not report.ok else "as written, but not whole" if is_less else "ok"
     typer.echo(f"{verdict}: {', '.join(told)}")
 
 

@@ -31,7 +31,7 @@ def drop_tables(op: Operations, version: int) -> None:
 
 def name_tables(op: Operations, version: int, *beside: str) -> None:
     """Let the functions that make partitions and drop them know the tables of this version, and those beside the sealed record. Who may run
-    them stays as it is."""
+    them stays as it is. From 0025 on a migration makes what drops anew after this (`db.migrations.dropping`)."""
     seals, by_table = (runpy.run_path(str(SCRIPTS / "versions" / name)) for name in ("0004_seals.py", "0005_partitions_by_table.py"))
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     names = ", ".join(f"'{name}'" for name in (*names_of(version), *beside))

@@ -61,6 +61,8 @@ class Report:
     """Calls among them with rows that came after their first seal."""
     dropped: int = 0
     """Sealed calls whose rows were dropped in order."""
+    damaged: int = 0
+    """Calls, once for each table, that were dropped though they had other rows than their seals counted."""
     shed: int = 0
     """Calls among those verified of which the rows of some tables went in order: the digests kept of them were taken."""
     unsealed: int = 0
@@ -113,7 +115,7 @@ class Report:
 
     def item(self) -> dict[str, Any]:
         """As JSON."""
-        of_calls = ("calls", "rows", "redacted", "extended", "dropped", "shed", "unsealed", "dead_letters")
+        of_calls = ("calls", "rows", "redacted", "extended", "dropped", "damaged", "shed", "unsealed", "dead_letters")
         numbers = (*of_calls, "size", "checkpoints", "signed", "damages")
         return {
             "ok": self.ok,

@@ -15,19 +15,25 @@ from psycopg import sql
 from db.canonical import FORMS
 from db.filters import first_id
 from db.link import conninfo
+from db.migrations.dropping import LET_GO, compared
+from db.migrations.retaining import CAME_MEANWHILE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
 from db.seals.seal import Sealer
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
 
 _NOT_OWNER = "this database user may not do that; it needs the owner of the tables"
-_NO_SEAL, _NO_CHECKPOINT = -1, -2
+_NOT_DROPPED = {
+    NO_SEAL: "some of these calls have no seal yet", NO_CHECKPOINT: "some of these calls are under no checkpoint yet",
+    CAME_MEANWHILE: "one of these calls was sealed meanwhile",
+    ROWS_DIFFER: "of some of these calls there are other rows than their seals count (`sluice audit verify` says which)",
+}  # fmt: skip
 _MAY_DROP = "has_function_privilege('sluice_drop_before(date, text)', 'EXECUTE')"
 _WOULD_DROP = f"""
 WITH gone AS MATERIALIZED (SELECT call_id FROM calls WHERE call_id < %(bound)s UNION SELECT call_id FROM ends WHERE call_id < %(bound)s)
 SELECT CASE
-    WHEN EXISTS (SELECT FROM gone g WHERE NOT EXISTS (SELECT FROM seals s WHERE s.call_id = g.call_id)) THEN {_NO_SEAL}
+    WHEN EXISTS (SELECT FROM gone g WHERE NOT EXISTS (SELECT FROM seals s WHERE s.call_id = g.call_id)) THEN {NO_SEAL}
     WHEN EXISTS (SELECT FROM seals WHERE call_id < %(bound)s AND part >= 0 AND position >= coalesce((SELECT max(size) FROM checkpoints), 0))
-        THEN {_NO_CHECKPOINT}
+        THEN {NO_CHECKPOINT}
     ELSE (SELECT count(*) FROM gone) END
 """
 """Return the result that `sluice_drop_before` would have; it also counts calls of which only the end is stored."""
@@ -84,11 +90,12 @@ def _delete_late_lines(connection: psycopg.Connection, call_id: UUID) -> None:
         connection.execute("DELETE FROM debug_logs WHERE call_id = %s", (call_id,))
 
 
-def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False) -> int:
+def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False, damaged: bool = False) -> int:
     """Drop the rows of all calls that began before `day` (UTC, from 1970 on), and leave their seals; returns how many calls they were.
 
     A seal of its own says who did it and why; where there are none nothing is done. With `dry_run` it is only read, and nobody waits:
-    dropping takes the tables for itself. Raises InvalidRequest as long as one of them is under no checkpoint, Forbidden, AuditUnavailable.
+    dropping takes the tables for itself. Raises InvalidRequest as long as one of them is under no checkpoint or has other rows
+    than its seals count, Forbidden, AuditUnavailable. `damaged`: for the owner those go too, and the leaf says of how many calls that was.
     """
     if day.year < 1970:
         # there are no such calls, and the function would take that day for one after all others
@@ -96,13 +103,20 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     with changing(database_url) as connection:
         if not number(connection, f"SELECT {_MAY_DROP}::int", {}):
             raise Forbidden(_NOT_OWNER)
-        calls = number(connection, _WOULD_DROP, {"bound": first_id(datetime.combine(day, time(), UTC))})
+        bound = {"bound": first_id(datetime.combine(day, time(), UTC))}
+        calls = number(connection, _WOULD_DROP, bound)
+        if (
+            calls > 0
+            and dry_run
+            and not damaged
+            and any(number(connection, compared(spot + 1, "%(bound)s"), bound) for spot in range(len(FORMS)))
+        ):
+            calls = ROWS_DIFFER
         if calls > 0 and not dry_run:
+            connection.execute("SELECT set_config(%s, %s, false)", (LET_GO, "yes" if damaged else "no"))
             calls = number(connection, "SELECT sluice_drop_before(%s, session_user || ': ' || %s)", (day, to_column(reason)))
-    if calls == _NO_SEAL:
-        raise InvalidRequest("some of these calls have no seal yet: let an audit writer run, then try again", param="before")
-    if calls == _NO_CHECKPOINT:
-        raise InvalidRequest("some of these calls are under no checkpoint yet: let an audit writer run, then try again", param="before")
+    if calls < 0:
+        raise InvalidRequest(f"{_NOT_DROPPED[calls]}: let an audit writer run, then try again", param="before")
     return calls
 
 

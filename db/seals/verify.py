@@ -19,7 +19,7 @@ from db.link import conninfo, cut
 from db.seals.checkpoints import Checkpoint
 from db.seals.findings import Finding, Report
 from db.seals.verify_rows import HIGHEST, LOWEST, check_rows
-from db.seals.verify_tree import check_near, check_tree, find_dropped
+from db.seals.verify_tree import check_near, check_tree, find_damaged, find_dropped
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 
 Progress = Callable[[int], None]
@@ -42,6 +42,7 @@ def verify(
             _check_known(connection, call_id)
         check_tree(connection, report, against=against, key=key, progress=progress)
         check_rows(connection, report, find_dropped(connection), low=low, high=high, progress=progress)
+        report.damaged = find_damaged(connection)
         _read_holes(connection, report, low, high)
         everything = (low, high) == (LOWEST, HIGHEST)
         report.dead_letters, _, report.dead_calls = find_letters(connection, *(() if everything else (low, high)))

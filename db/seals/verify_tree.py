@@ -79,6 +79,12 @@ def find_dropped(connection: psycopg.Connection) -> Dropped:
     return Dropped(*row) if row else Dropped()
 
 
+def find_damaged(connection: psycopg.Connection) -> int:
+    """Return how many calls, once for each table, were dropped with other rows than their seals counted: the second number of such leaves."""
+    row = connection.execute("SELECT coalesce(sum(counts[2]), 0)::bigint FROM seals WHERE part = -1").fetchone()
+    return row[0] if row else 0
+
+
 def check_near(connection: psycopg.Connection, report: Report, positions: Sequence[int]) -> None:
     """Compare the seals between the checkpoints around these positions with those checkpoints, not the whole tree."""
     if not positions:

@@ -350,15 +350,62 @@ async def test_a_day_that_stands_is_told_with_the_reason(log: Log) -> None:
     assert doctor.check_retention(config, log.url) == [("retention", "ok", "")]
 
 
+@pytest.mark.parametrize("kind", ["chunks", "everything"])
 @pytest.mark.parametrize("of", ["a call that is sealed", "no call"])
-def test_rows_that_no_seal_counts_stay_with_their_day(log: Log, of: str) -> None:
+def test_rows_that_no_seal_counts_stay_with_their_day(log: Log, of: str, kind: str) -> None:
     call = log.calls[0] if of == "a call that is sealed" else UUID(call_id(NOW - OLD_DAYS * 86_400_000 + 70))
     rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", call)
     before = counts(log.url)
     with pytest.raises(InvalidRequest, match="other rows of that day than its seals count"):
-        take(log.url, chunks=3)
+        take(log.url, **{kind: 3})
     assert counts(log.url) == before
     assert rows(log.url, "SELECT count(*)::int FROM kept_digests") == [(0,)]
+
+
+def test_a_day_that_lacks_rows_is_not_dropped(log: Log) -> None:
+    # as many of the table as there were, of another call: only compared call by call does it show
+    rows(log.url, "DELETE FROM events WHERE call_id = %s", log.calls[0])
+    rows(
+        log.url,
+        "INSERT INTO events (call_id, kind, number, at, detail) SELECT %s, 'takeover', n, now(), '' FROM generate_series(50, 50) n",
+        log.calls[1],
+    )
+    until = datetime.now(UTC).date() - timedelta(days=2)
+    for is_dry in (True, False):
+        with pytest.raises(InvalidRequest, match="other rows than their seals count"):
+            drop_before(log.url, until, "x", dry_run=is_dry)
+    with pytest.raises(InvalidRequest, match="other rows of that day than its seals count"):
+        take(log.url, everything=3)
+    assert rows(log.url, "SELECT count(*)::int FROM calls") == [(6,)]
+    with copy_of(log.url) as url:
+        migrate.downgrade(url, "0024")
+        assert drop_before(url, until, "x") == 5, "as before"
+        migrate.upgrade(url)
+    with psycopg.connect(conninfo(log.url)) as connection:
+        connection.execute("GRANT EXECUTE ON FUNCTION sluice_drop_before TO pg_monitor")
+        connection.execute("SET SESSION AUTHORIZATION pg_monitor")
+        connection.execute("SET sluice.let_go = 'yes'")
+        assert connection.execute("SELECT sluice_drop_before(%s, 'x')", (until,)).fetchone() == (-4,), "no writer hides by it what it did"
+        connection.rollback()
+    dropped = run(log.url, "drop", "--before", str(until), "--damaged", "--reason", "known", "--yes")
+    assert "dropped 5 calls" in dropped.stderr
+    told = run(log.url, "verify")
+    assert "as written, but not whole" in told.stdout and "2 calls dropped with other rows of a table than sealed" in told.stdout
+
+
+def test_what_was_shed_or_came_after_its_day_went_is_dropped_once_it_is_sealed(log: Log) -> None:
+    take(log.url, chunks=3)
+    rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", log.calls[0])
+    assert sum(calls for _, _, calls in take(log.url, everything=3)) == 5
+    until = datetime.now(UTC).date() - timedelta(days=1)
+    asyncio.run(insert(log.url, *whole_call(str(log.calls[2]))))
+    with pytest.raises(InvalidRequest, match="other rows than their seals count"):
+        drop_before(log.url, until, "late", dry_run=True)
+    with Sealer(log.url) as sealer:
+        assert sealer.seal([log.calls[2]]) == 1
+        sealer.checkpoint()
+    assert drop_before(log.url, until, "late") == 1
+    assert verify(log.url).ok
 
 
 @pytest.mark.parametrize("days", [{"chunks": 3}, {"everything": 3}])

@@ -1,0 +1,170 @@
+"""What drops whole days: all rows of old calls, where there are as many as their seals count. Since migration 0025.
+
+Rows are compared call by call before the lock for which sealing waits; under it, and under locks of the days that go, only their numbers.
+Must not know: connections.
+"""
+
+from typing import Final
+
+from db.canonical import FORMS, VERSION
+from db.locks import PARTITIONS_LOCK, SEAL_LOCK
+from db.migrations.retaining import CAME_MEANWHILE, GONE, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
+from db.migrations.sealed import names_of
+
+LET_GO: Final = "sluice.let_go"
+"""A setting of the owner's session: what has other rows than its seals count goes too, and the leaf says of how many calls that was. A call
+counts once for each table."""
+# A call counts by its newest seal, and not at all where its rows went by `drop` and none was made since. Where the rows of the one table
+# went, those that came later go with their call. A seal of before there was the table counts none of it.
+_COMPARED: Final = """
+WITH shed AS MATERIALIZED (
+    SELECT coalesce((SELECT s.call_id FROM {schema}seals s
+        WHERE s.part = {part_shed} AND right(s.call_id::text, 4) = lpad(to_hex({spot}), 4, '0') ORDER BY s.call_id DESC LIMIT 1),
+        '00000000-0000-0000-0000-000000000000') AS until
+), sealed AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[{spot}] AS rows, true AS is_sealed FROM {schema}seals s
+    WHERE s.call_id >= {gone} AND s.call_id < {bound} AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), again AS (
+    SELECT DISTINCT ON (s.call_id) s.call_id, s.counts[{spot}] AS rows, true AS is_sealed FROM {schema}seals s
+    WHERE s.call_id < least({gone}, {bound}) AND s.position > {after} AND s.part >= 0
+    ORDER BY s.call_id, s.part DESC
+), held AS (
+    SELECT t.call_id, count(*) AS rows FROM {schema}{table} t WHERE t.call_id < {bound} GROUP BY t.call_id
+)
+SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h.rows, 0) <>
+        CASE WHEN s.is_sealed THEN coalesce(s.rows, h.rows, 0) ELSE 0 END), coalesce(sum(h.rows), 0)::bigint
+FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id)"""
+_GONE: Final = "coalesce((SELECT s.call_id {leaf}), '00000000-0000-0000-0000-000000000000')", "coalesce((SELECT s.position {leaf}), -1)"
+_LEAF: Final = "FROM {schema}seals s WHERE s.part = {part} ORDER BY s.call_id DESC LIMIT 1"
+_WORK = """
+            PERFORM pg_advisory_xact_lock({seal_lock});
+            IF EXISTS (
+                SELECT 1 FROM (SELECT call_id FROM {schema}.calls WHERE call_id < bound UNION ALL
+                    SELECT call_id FROM {schema}.ends WHERE call_id < bound) c
+                WHERE NOT EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.call_id = c.call_id)
+            ) THEN
+                RETURN {no_seal};
+            END IF;
+            IF EXISTS (
+                SELECT 1 FROM {schema}.seals s WHERE s.call_id < bound AND s.part >= 0
+                    AND s.position >= coalesce((SELECT max(size) FROM {schema}.checkpoints), 0)
+            ) THEN
+                RETURN {no_checkpoint};
+            END IF;
+            IF EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.position > seen AND s.call_id < bound AND s.part >= 0) THEN
+                RETURN {came};
+            END IF;
+            IF differing > 0 AND NOT is_let_go THEN
+                RETURN {differ};
+            END IF;
+            SELECT count(*) INTO dropped FROM {schema}.calls WHERE call_id < bound;
+            PERFORM pg_advisory_xact_lock({partitions_lock});
+            PERFORM set_config('lock_timeout', '{short_ms}ms', true);
+            FOR spot IN 1 .. array_length(sealed, 1) LOOP
+                FOR part IN
+                    SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                    WHERE i.inhparent = ('{schema}.' || quote_ident(sealed[spot]))::regclass
+                        AND c.relname ~ ('^' || sealed[spot] || '_[0-9]{{8}}$')
+                        AND to_date(right(c.relname, 8), 'YYYYMMDD') < day ORDER BY c.relname
+                LOOP
+                    EXECUTE format('LOCK TABLE sluice_parts.%I IN SHARE ROW EXCLUSIVE MODE', part);
+                END LOOP;
+                EXECUTE format('SELECT count(*) FROM {schema}.%I WHERE call_id < $1', sealed[spot]) INTO n USING bound;
+                IF n <> totals[spot] THEN
+                    RETURN {differ};
+                END IF;
+                EXECUTE format('SELECT count(*) FROM sluice_parts.%I WHERE call_id < $1', sealed[spot] || '_default') INTO n USING bound;
+                others[spot] := n;
+            END LOOP;
+            FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
+                EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
+                GET DIAGNOSTICS n = ROW_COUNT;
+                IF n <> others[array_position(sealed, parent)] THEN
+                    RAISE EXCEPTION 'rows came meanwhile' USING ERRCODE = 'lock_not_available';
+                END IF;
+            END LOOP;
+            DELETE FROM {schema}.audit_reviews WHERE call_id < bound;
+            DELETE FROM {schema}.audits WHERE call_id < bound;
+            DELETE FROM {schema}.labels WHERE call_id < bound;
+            DELETE FROM {schema}.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';
+            DELETE FROM {schema}.kept_digests WHERE call_id < bound;
+            FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
+                FOR part IN
+                    SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                    WHERE i.inhparent = ('{schema}.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
+                        AND to_date(right(c.relname, 8), 'YYYYMMDD') < day
+                LOOP
+                    EXECUTE format('DROP TABLE sluice_parts.%I', part);
+                END LOOP;
+            END LOOP;"""
+_DROP = """
+CREATE OR REPLACE FUNCTION sluice_drop_before(day date, why text) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    bound uuid := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+    sealed text[] := ARRAY[{sealed}];
+    totals bigint[];
+    others bigint[];
+    gone uuid;
+    after bigint;
+    seen bigint;
+    differing bigint := 0;
+    -- by the owner alone, who could take the tables away too: no writer may hide by it what it did
+    is_let_go boolean := current_setting('{let_go}', true) = 'yes' AND pg_has_role(session_user, current_user, 'MEMBER');
+    n bigint;
+    total bigint;
+    dropped bigint;
+    tries integer := 0;
+    parent text;
+    part text;
+BEGIN
+    SELECT coalesce(max(position), -1) INTO seen FROM {schema}.seals;
+    SELECT {gone_id}, {gone_at} INTO gone, after;
+{steps}
+    is_let_go := coalesce(is_let_go, false);
+{tries}
+    INSERT INTO {schema}.seals (position, call_id, part, at, counts, sha256, note)
+        SELECT coalesce(max(position) + 1, 0), bound, {gone}, now(), CASE WHEN differing > 0 THEN ARRAY[dropped, differing] ELSE ARRAY[dropped] END, ''::bytea, why FROM {schema}.seals;
+    RETURN dropped;
+END
+$$
+"""
+_STEP = """
+    {compared} INTO n, total;
+    differing := differing + n;
+    totals[{spot}] := total;"""
+
+
+def compared(spot: int, bound: str) -> str:
+    """Return the query for of how many calls before `bound` the table at this place (from 1) has other rows than seals count."""
+    gone, after = _gone("")
+    return _compared(spot, bound, "", gone, after)
+
+
+def function(schema: str, version: int = VERSION, *beside: str) -> str:
+    """Return the statement that makes the function anew for the tables of this version, and those beside the sealed record."""
+    sealed = [form.table for form in FORMS if form.since <= version]
+    # in variables, by which it is planned: there may be many more seals than of the days that go
+    steps = "".join(
+        _STEP.format(compared=_compared(spot, "bound", f"{schema}.", "gone", "after"), spot=spot) for spot in range(1, len(sealed) + 1)
+    )
+    values = {
+        "schema": schema, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK, "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT,
+        "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS,
+        "tables": ", ".join(f"'{name}'" for name in (*names_of(version), *beside)),
+    }  # fmt: skip
+    named = ", ".join(f"'{name}'" for name in sealed)
+    gone_id, gone_at = _gone(f"{schema}.")
+    tries = TRIES.format(work=_WORK.format(**values))
+    return _DROP.format(schema=schema, let_go=LET_GO, sealed=named, gone=GONE, gone_id=gone_id, gone_at=gone_at, steps=steps, tries=tries)
+
+
+def _gone(schema: str) -> list[str]:
+    """Up to where rows went by the newest leaf that says so, and its position."""
+    return [one.format(leaf=_LEAF.format(schema=schema, part=GONE)) for one in _GONE]
+
+
+def _compared(spot: int, bound: str, schema: str, gone: str, after: str) -> str:
+    table = FORMS[spot - 1].table
+    return _COMPARED.format(schema=schema, part_shed=PART_SHED, spot=spot, bound=bound, table=table, gone=gone, after=after)
