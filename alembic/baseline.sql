@@ -54,6 +54,7 @@ DECLARE
     sealed text[] := ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts'];
     totals bigint[];
     others bigint[];
+    said bigint[];
     gone uuid;
     after bigint;
     seen bigint;
@@ -417,8 +418,12 @@ FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USI
             PERFORM pg_sleep(0.3);
         END;
     END LOOP;
+    said := ARRAY[dropped];
+    IF differing > 0 THEN
+        said := said || differing;
+    END IF;
     INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
-        SELECT coalesce(max(position) + 1, 0), bound, -1, now(), CASE WHEN differing > 0 THEN ARRAY[dropped, differing] ELSE ARRAY[dropped] END, ''::bytea, why FROM public.seals;
+        SELECT coalesce(max(position) + 1, 0), bound, -1, now(), said, ''::bytea, why FROM public.seals;
     RETURN dropped;
 END
 $_$;

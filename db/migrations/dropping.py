@@ -106,6 +106,7 @@ DECLARE
     sealed text[] := ARRAY[{sealed}];
     totals bigint[];
     others bigint[];
+    said bigint[];
     gone uuid;
     after bigint;
     seen bigint;
@@ -124,8 +125,12 @@ BEGIN
 {steps}
     is_let_go := coalesce(is_let_go, false);
 {tries}
+    said := ARRAY[dropped];
+    IF differing > 0 THEN
+        said := said || differing;
+    END IF;
     INSERT INTO {schema}.seals (position, call_id, part, at, counts, sha256, note)
-        SELECT coalesce(max(position) + 1, 0), bound, {gone}, now(), CASE WHEN differing > 0 THEN ARRAY[dropped, differing] ELSE ARRAY[dropped] END, ''::bytea, why FROM {schema}.seals;
+        SELECT coalesce(max(position) + 1, 0), bound, {gone}, now(), said, ''::bytea, why FROM {schema}.seals;
     RETURN dropped;
 END
 $$

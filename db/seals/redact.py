@@ -103,7 +103,7 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     with changing(database_url) as connection:
         if not number(connection, f"SELECT {_MAY_DROP}::int", {}):
             raise Forbidden(_NOT_OWNER)
-        bound = {"bound": first_id(datetime.combine(day, time(), UTC))}
+        bound: dict[str, object] = {"bound": first_id(datetime.combine(day, time(), UTC))}
         calls = number(connection, _WOULD_DROP, bound)
         if (
             calls > 0

@@ -80,7 +80,8 @@ def find_dropped(connection: psycopg.Connection) -> Dropped:
 
 
 def find_damaged(connection: psycopg.Connection) -> int:
-    """Return how many calls, once for each table, were dropped with other rows than their seals counted: the second number of such leaves."""
+    """Return how many calls, once for each table, were dropped with other rows than their seals counted."""
+    # the second number of such leaves
     row = connection.execute("SELECT coalesce(sum(counts[2]), 0)::bigint FROM seals WHERE part = -1").fetchone()
     return row[0] if row else 0
 

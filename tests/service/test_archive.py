@@ -421,11 +421,6 @@ def _of_call(folder: Path, number: int, change: Callable[[dict[str, Any]], None]
     _change(folder, "seals.jsonl.gz", each)
 
 
-def _no_event(folder: Path) -> None:
-    """Content of a call that no event says was deleted."""
-    _of_call(folder, 0, lambda line: line.update(redacted=["chunks 00 00"]))
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "the rows of call .* are not those of its seal": lambda folder: _change(
         folder, "tool_calls.copy.gz", lambda d: d.replace(b"block", b"allow")
@@ -433,7 +428,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "is not what was written": lambda folder: (folder / "ends.copy.gz").write_bytes(b""),
     "its seals do not lead to the checkpoint": lambda folder: _of_call(folder, 0, lambda line: line["parts"][0].update(note="x")),
     "not those of all parts": lambda folder: _of_call(folder, 2, lambda line: line["parts"][0].update(sha256="00" * 32)),
-    "no event of it says so": _no_event,
+    "no event of it says so": lambda folder: _of_call(folder, 0, lambda line: line.update(redacted=["chunks 00 00"])),
     "under no seal of the folder": lambda folder: _of_call(folder, -1, lambda line: line.clear()),
     "stands in another place": lambda folder: _change(folder, "seals.jsonl.gz", lambda d: d + d[: d.index(b"\n") + 1]),
     # the first row as a head that is longer: PostgreSQL would leave it out
@@ -464,29 +459,22 @@ def test_what_is_changed_in_a_folder_is_found(copied: Path, finding: str) -> Non
 
 
 def test_a_byte_that_is_another_is_found_wherever_it_stands(copied: Path) -> None:
-    for file in sorted((copied / str(DAY)).iterdir()):
-        whole = file.read_bytes()
-        for tenth in range(10):
-            at = len(whole) * tenth // 10
-            file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-            with pytest.raises(Damaged):
-                check_folder(copied / str(DAY))
-        file.write_bytes(whole)
-    assert check_folder(copied / str(DAY)).rows == COUNT
-
-
-def test_bytes_that_the_manifest_agrees_with_end_in_no_traceback(copied: Path) -> None:
     folder, chance = copied / str(DAY), random.Random(1)
-    for file in sorted(folder.glob("*.gz")):
+    for file in sorted(folder.iterdir()):
         whole = file.read_bytes()
         for at in [*range(10), *(chance.randrange(len(whole)) for _ in range(10))]:
             file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << chance.randrange(8))]) + whole[at + 1 :])
-            _say_so(folder, file.name)
-            with suppress(Damaged):
-                # what is found is the content's, which some bytes of the packing do not change
-                assert check_folder(folder).rows == COUNT
+            with pytest.raises(Damaged):
+                check_folder(folder)
+            if file.suffix == ".gz":
+                _say_so(folder, file.name)
+                with suppress(Damaged):
+                    # what is found is the content's, which some bytes of the packing do not change
+                    assert check_folder(folder).rows == COUNT
         file.write_bytes(whole)
-        _say_so(folder, file.name)
+        if file.suffix == ".gz":
+            _say_so(folder, file.name)
+    assert check_folder(folder).rows == COUNT
 
 
 def test_a_record_that_is_made_anew_is_under_no_other_key(log: Log, archived: Path, tmp_path: Path) -> None:
