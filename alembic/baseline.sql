@@ -1,4 +1,4 @@
--- Migrations: baa9b576ff8b55018ec101bfca007f2cddf434807675db795ef9f07e91f2d9be
+-- Migrations: 53a317d6e23810b041077e619178767fdb53cba34b058e004bbdb75b1b3d64bb
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;

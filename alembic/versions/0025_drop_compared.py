@@ -7,6 +7,7 @@ its seals count they know the word for that from single tables, and wait. By `sl
 from alembic import op
 
 from db.migrations.dropping import function
+from db.migrations.sealed import names_of
 from db.migrations.tables import name_tables
 
 revision = "0025"
@@ -22,7 +23,7 @@ BESIDE = ("histories", "debug_logs")
 def upgrade() -> None:
     """Make the function anew. Who may run it stays as it is."""
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
-    op.execute(function(schema, FORM, *BESIDE))
+    op.execute(function(schema, FORM, (*names_of(FORM), *BESIDE)))
 
 
 def downgrade() -> None:

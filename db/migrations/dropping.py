@@ -4,12 +4,12 @@ Rows are compared call by call before the lock for which sealing waits; under it
 Must not know: connections.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
-from db.canonical import FORMS, VERSION
+from db.canonical import FORMS
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK
 from db.migrations.retaining import CAME_MEANWHILE, GONE, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
-from db.migrations.sealed import names_of
 
 LET_GO: Final = "sluice.let_go"
 """A setting of the owner's session: what has other rows than its seals count goes too, and the leaf says of how many calls that was. A call
@@ -147,8 +147,8 @@ def compared(spot: int, bound: str) -> str:
     return _compared(spot, bound, "", gone, after)
 
 
-def function(schema: str, version: int = VERSION, *beside: str) -> str:
-    """Return the statement that makes the function anew for the tables of this version, and those beside the sealed record."""
+def function(schema: str, version: int, tables: Iterable[str]) -> str:
+    """Return the statement that makes the function anew for the sealed tables of this version. `tables`: all with partitions by day."""
     sealed = [form.table for form in FORMS if form.since <= version]
     # in variables, by which it is planned: there may be many more seals than of the days that go
     steps = "".join(
@@ -157,7 +157,7 @@ def function(schema: str, version: int = VERSION, *beside: str) -> str:
     values = {
         "schema": schema, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK, "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT,
         "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS,
-        "tables": ", ".join(f"'{name}'" for name in (*names_of(version), *beside)),
+        "tables": ", ".join(f"'{name}'" for name in tables),
     }  # fmt: skip
     named = ", ".join(f"'{name}'" for name in sealed)
     gone_id, gone_at = _gone(f"{schema}.")
