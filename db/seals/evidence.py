@@ -122,7 +122,7 @@ def _checkpoint(connection: psycopg.Connection, seal: _SealOf, size: int | None)
     if row is None or checkpoint is None or checkpoint.size <= seal.position:
         if size is not None:
             raise no_evidence(f"the call was sealed, or sealed again, after the checkpoint over {size} seals")
-        raise no_evidence("the call's seal is under no checkpoint yet: audit writers make one every `limits.checkpoint_s`")
+        raise no_evidence("the call's seal is under no checkpoint yet: audit writers make one within limits.checkpoint_s of its end")
     return row[0], checkpoint
 
 
