@@ -2,7 +2,7 @@
 FROM python:3.13-slim AS build
 WORKDIR /build
 COPY requirements.txt .
-RUN python3 -m venv /venv && /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.txt
+RUN python3 -m venv /venv && /venv/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
 RUN printf '#!/venv/bin/python\nfrom sluice.cli import main\n\nmain()\n' > /venv/bin/sluice && chmod 755 /venv/bin/sluice \
     && rm -rf /venv/lib/python3*/site-packages/pip /venv/bin/pip*
 

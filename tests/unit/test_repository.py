@@ -50,6 +50,14 @@ def test_dev_lock_holds_what_the_runtime_locks() -> None:
     assert pins("requirements.txt") <= pins("requirements-local.txt") <= pins("requirements-dev.txt")
 
 
+def test_locks_are_installed_as_they_are() -> None:
+    # pip before 23.3 takes the newest `redis` where another package asks for `redis[hiredis]`, and then has no hash for it
+    for path in tracked():
+        if path.suffix in {"", ".py"} and path.parts[-2] != "unit":
+            for line in path.read_bytes().decode("utf-8", "replace").splitlines():
+                assert "install" not in line or "--require-hashes" not in line or "--no-deps" in line, path
+
+
 def test_folders_of_tests_are_packages_and_alembic_is_none() -> None:
     for folder in (ROOT / "tests").iterdir():
         if folder.is_dir() and any(folder.glob("*.py")):
