@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
     config |= {"models": [{"match": "script-*", "upstream": "script"}], "policies": config["policies"] | shipped | {"observed": [OBSERVED]}}
     config["keys"][0]["policies"] = [*config["keys"][0]["policies"], "observed"]
     with Product(folder, redis_url, database_url, config) as product:
-        product.start("audit", "judge", "policy")
+        product.start("audit", "judge", "policy", "pages")
         product.start("gateway", env={"SLUICE_SCRIPTS_DIR": str(scripts)})
         yield live.Place(product.url, KEY, scripts)
 

@@ -20,7 +20,7 @@ from tests.support.upstreams.replay import Replay
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 PAGES = "/debug"
-"""Made by a process of their own, which the product of these tests does not run."""
+"""They lead whoever has not logged in to the login."""
 
 
 def naming(server: Replay) -> dict[str, Any]:
@@ -33,6 +33,7 @@ def naming(server: Replay) -> dict[str, Any]:
 def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
     folder: Path = tmp_path_factory.mktemp("listing")
     with replayed(folder, redis_url, database_url, naming) as (made, _):
+        made.answer_audit()
         yield made
 
 
@@ -82,7 +83,7 @@ def test_a_browser_gets_a_page_without_anything_that_runs(product: Product) -> N
     assert got.headers["x-content-type-options"] == "nosniff"
     assert "<script" not in got.text and KEY not in got.text
     for path in re.findall('href="([^"]*)"', got.text):
-        assert httpx.get(product.url + path).status_code == (503 if path == PAGES else 200)
+        assert httpx.get(product.url + path).status_code == (303 if path == PAGES else 200)
 
 
 def test_what_a_request_says_is_not_on_the_page(product: Product) -> None:
@@ -98,4 +99,4 @@ def test_other_clients_get_json_that_says_what_is_served(product: Product, accep
     assert [(s["method"], s["path"]) for s in got.json()["serves"]] == [(method, path) for method, path, _ in SERVED]
     with httpx.Client(base_url=product.url, headers={"x-api-key": KEY}) as client:
         for method, path, _ in SERVED:
-            assert client.request(method, path).status_code in ((503,) if path == PAGES else (200, 400)), path
+            assert client.request(method, path).status_code in ((303,) if path == PAGES else (200, 400)), path

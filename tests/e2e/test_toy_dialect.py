@@ -61,7 +61,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         config["demo"] = True
         with Product(folder, redis_url, database_url, config) as product:
             env = {"PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))), "TOY_KEY": "sk-toy-provider-key"}
-            product.start("audit", "judge", "gateway", "policy", env=env)
+            product.start("audit", "judge", "gateway", "policy", "pages", env=env)
             yield product, replay
 
 
