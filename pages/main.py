@@ -117,7 +117,11 @@ def _bind_tcp(host: str, port: int) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind(address)
+    try:
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
     return bound
 
 

@@ -1,5 +1,8 @@
 """The process of the pages: what it serves where, with pages switched off or on a port of their own; and whose keys its API knows."""
 
+import contextlib
+import random
+import socket
 from typing import Any
 
 import pytest
@@ -9,7 +12,6 @@ from pages.main import LazyApp, bind, bind_for_browsers
 from protocol.config import Config, Key
 from protocol.pages import Pages
 from protocol.runtime import Runtime
-from tests.support.servers.ports import free_port
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 
@@ -55,8 +57,16 @@ async def test_pages_that_listen_alone_are_there_alone_and_without_the_record_fo
     await app.close()
 
 
+def port_of_no_connection() -> int:
+    """A port that is free on every address, and that no connection of another test takes: those come from 32,768 up."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
+
+
 def test_gateways_have_their_own_socket_and_browsers_where_they_come_without_one() -> None:
-    port, other = free_port(), free_port()
+    port, other = port_of_no_connection(), port_of_no_connection()
     where = f"http://127.0.0.1:{port}"
     with bind(runtime(where)) as bound:
         assert bound.getsockname()[1] == port
