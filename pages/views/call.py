@@ -254,7 +254,7 @@ def _beginnings(dialects: Sequence[Any], opening: bytes, chunks: Sequence[tuple[
 async def show_block(asked: Asked) -> Page:
     """One content block, with as much of it as a page may hold."""
     call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
-    check_query(asked)
+    check_query(asked, "from")
     async with reading(asked.services.reader.engine) as connection:
         found = await read_overview(connection, call_id)
         if found is None or number not in found.numbers:
@@ -262,8 +262,8 @@ async def show_block(asked: Asked) -> Page:
         rows = await _rows(asked, connection, found, [number], Cut(arguments.WHOLE, arguments.ENDS))
     place = found.numbers.index(number)
     beside = {
-        "before": links.block(call_id, found.numbers[place - 1]) if place else None,
-        "after": links.block(call_id, found.numbers[place + 1]) if place + 1 < len(found.numbers) else None,
+        "before": links.block(call_id, found.numbers[place - 1], **origin(asked)) if place else None,
+        "after": links.block(call_id, found.numbers[place + 1], **origin(asked)) if place + 1 < len(found.numbers) else None,
     }
     row = rows["rows"][0]
     values = {**await frame(asked, found, ""), "row": row, **beside}

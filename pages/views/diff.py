@@ -29,9 +29,10 @@ VIEWS, BY = ("inline", "side"), ("block", "wire")
 async def show_diff(asked: Asked) -> Page:
     """The blocks that changed, or all of them."""
     call_id = await call_of(asked)
-    check_query(asked, "view", "by", "all", "page", "from")
+    check_query(asked, "view", "by", "all", "page", "block", "from")
     view, by, is_all = _one_of(asked, "view", VIEWS), _one_of(asked, "by", BY), _one_of(asked, "all", ("", "1")) == "1"
     page = max(1, number_of(asked.one("page", "1"), "page"))
+    block = number_of(asked.one("block"), "block") if asked.one("block") else None
     found = await overview_of(asked, call_id)
     size = found.chunk_bytes + int(found.releases.size)
     values: dict[str, Any] = {
@@ -44,7 +45,7 @@ async def show_diff(asked: Asked) -> Page:
         async with decoding(size):
             chunks, sent = await _bytes(asked, found)
             dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
-            made = await asyncio.to_thread(_compare, found, dialects, chunks, sent, by=by, is_all=is_all, page=page)
+            made = await asyncio.to_thread(_compare, found, dialects, chunks, sent, by=by, is_all=is_all, page=page, block=block)
         values.update(made)
     return Page(
         template="call_diff.html", title=f"diff · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(values["blocks"]))
@@ -59,7 +60,7 @@ async def _bytes(asked: Asked, found: Overview) -> tuple[list[tuple[int, int, by
 
 def _compare(
     found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]], sent: Sequence[bytes], *, by: str, is_all: bool,
-    page: int,
+    page: int, block: int | None,
 ) -> dict[str, Any]:  # fmt: skip
     until = time.monotonic() + ALL_S
     if by == "wire":
@@ -69,7 +70,8 @@ def _compare(
     pairs = list(_pairs(found, sides))
     changed = [pair for pair in pairs if is_all or pair.said != pair.got]
     pages = max(1, -(-len(changed) // PAGE))
-    page = min(page, pages)
+    # the page with this block, if it is among them
+    page = next((at // PAGE + 1 for at, pair in enumerate(changed) if pair.number == block), min(page, pages))
     listed = changed[(page - 1) * PAGE : page * PAGE]
     return {
         "blocks": [_block(*pair, until, is_all=is_all) for pair in listed],

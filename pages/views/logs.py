@@ -1,6 +1,8 @@
 """Debug logs: pages of lines, the tab Hooks of a call, and the switch for a key."""
 
+from base64 import b64decode
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -9,16 +11,17 @@ from uuid import UUID
 from db.filters import parse_filters
 from db.read.debug_logs import CallLines, details_of, lines_of_call, newest_of_types, read_lines
 from db.read.items import JsonObject
+from db.read.story import Overview
 from pages import links, listing
-from pages.page import Answer, Asked, Page, Redirect, Route, Shown
+from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown, sliced
 from pages.views.call import call_of, check_query, frame, number_of, origin, overview_of
-from protocol.debug import BITS, KEPT_DAYS, LONGEST_MIN
-from protocol.errors import InvalidRequest
+from protocol.debug import BITS, FULL_BYTES, KEPT_DAYS, LONGEST_MIN
+from protocol.errors import InvalidRequest, NotFound
 
 PAGE = 200
 """Lines of a page of a call."""
-MOST_DETAIL = 1_200
-"""Bytes of a line's detail that a page shows."""
+MOST_DETAIL, FIRST = 1_200, 200
+"""Bytes of a line's detail that a page shows, and characters of its first line."""
 _FIELDS = ("q", "key", "policy", "hook", "event", "since", "until", "session", "call_id")
 _PAGING = ("cursor", "limit")
 _WORDS = {
@@ -103,9 +106,34 @@ async def hooks(asked: Asked) -> Answer:
     rows = _rows(shown, details)
     values = {
         **await frame(asked, found, "hooks"), **_tab(asked, call_id, told, kind, page, pages), "items": rows,
-        "setting": _setting(asked), "kept_days": KEPT_DAYS,
+        "why": _why_none(found), "kept_days": KEPT_DAYS, "has_no_end": _has_no_end(found, told),
     }  # fmt: skip
     return Page(template="hooks.html", title=f"hooks · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(shown)))
+
+
+def _why_none(found: Overview) -> str:
+    """Why a call has no lines, as far as that is known: redacted, old, or off."""
+    if any(event["kind"] == "redacted" for event in found.events):
+        return "redacted"
+    return "old" if datetime.fromisoformat(found.call["created_at"]) < datetime.now(UTC) - timedelta(days=KEPT_DAYS) else "off"
+
+
+def _has_no_end(found: Overview, told: CallLines) -> bool:
+    """Did a policy worker write lines of a call that is over, and not the last one? A process that is killed loses those that it holds."""
+    is_over = found.call["state"] != "ACTIVE" and not told.is_cut and told.counts["endpoint"] > 0
+    return is_over and not any(one.get("event") == "end" and one["type"] == "endpoint" for one in told.items if "lost" not in one)
+
+
+async def line_raw(asked: Asked) -> Download:
+    """What one line says, whole, as plain text. Raises NotFound."""
+    call_id = await call_of(asked)
+    check_query(asked, "process", "n")
+    place = asked.one("process"), number_of(asked.one("n"), "n")
+    found = (await details_of(asked.services.reader.engine, call_id, [place], most=2 * FULL_BYTES)).get(place)
+    if found is None:
+        raise NotFound(f"no such debug line of call {call_id} is kept")
+    said = found["detail"].encode() if found["detail_base64"] is None else b64decode(found["detail_base64"])
+    return Download(pieces=sliced(said), shown=Shown((call_id,), 1))
 
 
 def _tab(asked: Asked, call_id: UUID, told: CallLines, kind: str, page: int, pages: int) -> dict[str, Any]:
@@ -138,7 +166,7 @@ def _short(line: JsonObject) -> JsonObject:
     return {
         **{name: value for name, value in line.items() if name not in ("detail", "detail_base64")},
         "role": role, "name": name.rpartition(" ")[0], "first": first, "content": content, "detail_bytes": whole,
-        "is_cut": whole > MOST_DETAIL, "clock": line["at"][11:26] + "Z",
+        "is_cut": whole > (MOST_DETAIL if content else FIRST),
     }  # fmt: skip
 
 
@@ -146,5 +174,6 @@ ROUTES = (
     Route(links.LOGS, logs),
     Route(links.LOGS, switch, method="POST", role="admin"),
     Route(f"{links.CALLS}/{{call_id}}/hooks", hooks),
+    Route(f"{links.CALLS}/{{call_id}}/hooks/raw", line_raw),
     *(Route(f"{links.ROOT}/{kind}", partial(logs, kind=kind)) for kind in BITS),
 )

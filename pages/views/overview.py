@@ -95,6 +95,7 @@ def texts(values: Mapping[str, Any]) -> dict[str, Text]:
         found[name] = group, "–" if values[group]["age_s"] is None else makes()
 
     say("open_calls", "streams", lambda: f"{streams['open_calls']:,}")
+    say("open", "open", lambda: f"{len(values['open']['calls']):,} shown")
     say("records", "streams", lambda: _waiting(streams["waiting"], streams["oldest_ms"]))
     say("questions", "streams", lambda: _waiting(streams["questions"], streams["question_ms"]))
     say("per_minute", "record", lambda: f"{record['calls_per_minute']:,}")

@@ -106,7 +106,9 @@ def _at(key: str, name: str, found: SessionCalls, index: int) -> str:
 
 def _links(key: str, name: str, found: SessionCalls, first: int) -> dict[str, Any]:
     total = len(found.calls)
-    refused = next((at for at in range(first + CALLS, total) if found.calls[at].item["refused"]), None)
+    shown = range(first, min(first + CALLS, total))
+    refused = [at for at in range(first, total) if found.calls[at].item["refused"]]
+    to = [f"#c{at + 1}" if at in shown else _at(key, name, found, at) for at in refused]
     last = (total - 1) // CALLS * CALLS
     return {
         "pager": {
@@ -115,7 +117,9 @@ def _links(key: str, name: str, found: SessionCalls, first: int) -> dict[str, An
             "begin": links.session(key, name) if first else None,
             "end": _at(key, name, found, last) if first + CALLS < total else None,
         },
-        "next_refusal": _at(key, name, found, refused) if refused is not None else None,
+        "next_refusal": to[0] if to else None,
+        # behind each refused call of this page the one that follows
+        "following": {str(at): after for at, after in zip(refused, to[1:], strict=False) if at in shown},
         "exports": [(form, links.session(key, name, export=form)) for form in FORMS],
     }  # fmt: skip
 

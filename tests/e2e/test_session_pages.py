@@ -1,5 +1,6 @@
 """The pages of sessions through the product: each turn once, whatever the agent sends again, and what was refused where it was asked."""
 
+import itertools
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -100,6 +101,13 @@ def test_a_page_has_20_calls_and_leads_to_the_others(product: Product, ids: dict
     monkeypatch.setattr("pages.views.sessions.CALLS", 2)
     first = page(product, PAGE)
     assert first.values["pager"]["earlier"] is None and f"from={ids['main'][2]}" in first.values["next_refusal"]
+    # on one page each refused call leads to the next, and the page to the first
+    monkeypatch.setattr("pages.views.sessions.CALLS", 12)
+    whole = page(product, PAGE)
+    refused = sorted(step["index"] for group in whole.values["groups"] for step in group["steps"] if step["call"]["refused"])
+    assert whole.values["next_refusal"] == f"#c{refused[0] + 1}"
+    assert whole.values["following"] == {str(one): f"#c{after + 1}" for one, after in itertools.pairwise(refused)}
+    monkeypatch.setattr("pages.views.sessions.CALLS", 2)
     seen, shown = typed_of(first), first
     while shown.values["pager"]["later"]:
         shown = page(product, shown.values["pager"]["later"])
@@ -124,7 +132,7 @@ def test_the_list_shows_what_a_person_typed_first(product: Product, ids: dict[st
     assert (guessed["guessed"], guessed["preview"]) == (True, "say hi")
     assert (agent["preview"], agent["program"], agent["calls"]) == ("mend the tests: say one", "Claude Code", 12)
     assert agent["refused"] >= 1 and agent["replaced"] >= 1 and agent["tool_calls"] >= 3 and agent["models"] == ["demo"]
-    assert PAGE in shown.html and "guessed" in shown.html
+    assert PAGE in shown.html and "a guess, by <code>prompt_cache_key</code>" in shown.html
     assert product.audit("sessions")["items"] == shown.values["items"]
     # its words are of the conversation's first call, and who reads them reads that call
     read = shown.page.shown

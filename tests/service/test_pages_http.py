@@ -150,6 +150,8 @@ OTHER_STATUS = {
     "/debug/judge": 303,
     f"/debug/calls/{CALL}/blocks/1/evidence/file": 400,
     f"/debug/calls/{CALL}/request/files/{'0' * 64}": 404,
+    # without the number of a line
+    f"/debug/calls/{CALL}/hooks/raw": 400,
 }
 NO_CONTENT = {
     "/debug/events", "/debug/integrity", "/debug/keys", "/debug/keys/dev", "/debug/policies",

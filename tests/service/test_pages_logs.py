@@ -1,19 +1,24 @@
 """Pages of debug logs: lines in lists and on a call's page, what is missing, and switches."""
 
+import asyncio
+import re
 import time
+from html import unescape
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from db.engine import open_engine
+from db.seals.redact import redact
 from db.switches import DebugSwitches
 from db.write.debug_logs import DebugLogWriter
-from pages.page import Redirect
+from db.write.insert import AuditInserter
+from pages.page import Download, Redirect
 from protocol.debug import Line
 from protocol.errors import InvalidRequest, NotFound
 from streams import layout
-from tests.support.checks.record import rows
+from tests.support.checks.record import rows, whole_call
 from tests.support.servers.asked import pages_of
 
 EVIL = "<script>alert(1)</script>\u202e"
@@ -47,7 +52,20 @@ async def test_a_calls_tab_has_its_lines_what_is_missing_and_where_chunks_part(u
         places = {row["place"]: (row["upto"], row["parts_at"]) for row in values["totals"]}
         assert places["gateway wrote"] == (9, None) and places["worker read"] == (5, 5) and places["client was sent"] == (None, None)
         assert "<script>alert" not in shown.html and "\u202e" not in shown.html and "on_text" in shown.html
-        assert "5.0 kB, the beginning" in shown.html and shown.html.count("y" * 100) == 11
+        assert "the beginning" in shown.html and shown.html.count("y" * 100) == 11
+        # whole behind its link, and never so that a browser could take it for a page
+        [whole] = [unescape(to) for to in re.findall(r'href="([^"]*/hooks/raw[^"]*)">All 5.0 kB<', shown.html)]
+        assert await pages.file(whole) == b"x\n" + b"y" * 5_000
+        told, _ = await pages.answer(whole)
+        assert isinstance(told, Download) and told.media_type.startswith("text/plain")
+        assert told.shown is not None and [str(one) for one in told.shown.call_ids] == [call]
+        for absent in (whole.replace("n=21", "n=22"), f"{whole}0", whole.partition("?")[0] + "?n=21"):
+            with pytest.raises(NotFound):
+                await pages.answer(absent)
+        missing = "The last lines of the policy worker are missing"
+        assert missing in shown.html
+        await store(url, call, (policy, line(call, 22, "endpoint", "end", detail=b"1 chunks in")))
+        assert missing not in (await pages.page(f"/debug/calls/{call}/hooks")).html
         of_type = await pages.page(f"/debug/calls/{call}/hooks?type=policy")
         assert [one["event"] for one in of_type.values["items"] if "n" in one] == ["called"]
         answer, _ = await pages.answer(f"/debug/calls/{call[:13]}/hooks?type=policy")
@@ -62,11 +80,23 @@ async def test_a_call_without_lines_says_why_and_many_lines_have_pages(url: str,
     async with pages_of(url, {}) as pages:
         empty = await pages.page(f"/debug/calls/{call}/hooks")
         assert "No debug lines of this call" in empty.html and "x-sluice-debug" in empty.html
+        assert "The log was off for this key when the call began" in empty.html
         await store(url, call, *(("policy w 3c4d", line(call, n, "policy", "called")) for n in range(1, 402)))
         last = await pages.page(f"/debug/calls/{call}/hooks?page=3")
         assert [one["n"] for one in last.values["items"]] == [401] and "Page 3 of 3" in last.html
         first = await pages.page(f"/debug/calls/{call}/hooks")
         assert len(first.values["items"]) == 200 and first.page.shown is not None and first.page.shown.rows == 200
+
+
+async def test_a_call_whose_lines_went_says_why(url: str) -> None:
+    old, redacted = "01990000-0001-7000-8000-00000000abcd", layout.new_call_id()
+    async with AuditInserter(url) as inserter:
+        for one in (old, redacted):
+            assert not await inserter.insert(whole_call(one), {one: b"{}"})
+    await asyncio.to_thread(redact, url, UUID(redacted), "asked for")
+    async with pages_of(url, {}) as pages:
+        assert "Lines are kept for 3 days, and this call is older" in (await pages.page(f"/debug/calls/{old}/hooks")).html
+        assert "The call was redacted" in (await pages.page(f"/debug/calls/{redacted}/hooks")).html
 
 
 async def test_lists_of_lines_have_filters_pages_and_types(url: str, call: str) -> None:

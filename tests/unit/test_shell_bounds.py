@@ -38,7 +38,7 @@ def cpu_s(read: Callable[[], object]) -> float:
     gc.disable()
     try:
         # the least of some: what shares the core makes the same work look twice as long, mostly for some 50 ms at a time
-        while len(taken) < 12 and (len(taken) < 3 or min(taken) > 0.01) or len(taken) < 60 and min(taken) > MAX_CPU_S:
+        while (len(taken) < 12 and (len(taken) < 3 or min(taken) > 0.01)) or (len(taken) < 60 and min(taken) > MAX_CPU_S):
             start = time.thread_time()
             read()
             taken.append(time.thread_time() - start)
