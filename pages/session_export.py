@@ -2,20 +2,25 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from db.read.sessions import ANSWER_BYTES, Said, SessionCalls, SessionReader
 from pages.conversation import Act, Step, Turn, steps, wanted
-from pages.escape import spelled
+from pages.whole_text import ABOUT, mark, spell
 from protocol.prefix_tree import MAIN, Placed
 
 _AT_ONCE = 10
 _ROLES = {"user": "Client", "assistant": "Model, as the client sent it", "tool": "Tool result", "system": "System"}
+_MEANS = re.compile(r"([\\`*_\[\]<>#|])")
+"""What Markdown takes for more than text."""
 Write = Callable[[Step], str]
 
 
 async def export(reader: SessionReader, found: SessionCalls, placed: Sequence[Placed], write: Write) -> AsyncIterator[bytes]:
     """Yield the file, some calls at a time. Raises AuditUnavailable."""
+    if write is _plain:
+        yield ABOUT.encode()
     for begin in range(0, len(found.calls), _AT_ONCE):
         indexes = range(begin, min(begin + _AT_ONCE, len(found.calls)))
         pieces, released = wanted(found.calls, placed, indexes)
@@ -32,7 +37,8 @@ def _written(found: SessionCalls, placed: Sequence[Placed], indexes: Sequence[in
 def _more(calls: int, write: Write) -> str:
     if write is _json_line:
         return json.dumps({"more": True, "calls": calls}) + "\n"
-    return f"... more calls than {calls:,} are in this session\n"
+    said = f"more calls than {calls:,} are in this session"
+    return mark(said) if write is _plain else f"\n*{said}*\n"
 
 
 def _json_line(step: Step) -> str:
@@ -57,19 +63,31 @@ def _json_line(step: Step) -> str:
 
 
 def _markdown(step: Step) -> str:
-    lines = [f"\n## {_title(step)}\n"]
-    lines += [f"**{_said_by(turn)}**\n\n{_quoted(_of_turn(turn))}\n" for turn in step.turns]
-    lines += [f"**Model**{_verdict(act)}\n\n{_quoted(_of_act(act))}\n" for act in step.acts]
+    lines = [f"\n## {_inline(_title(step))}\n"]
+    lines += [f"**{_inline(said_by)}**\n\n{_quoted(spell(text))}\n" for said_by, text in _pieces(step)]
     lines += [f"*{one}*\n" for one in _left_out(step)]
     return "\n".join(lines)
 
 
 def _plain(step: Step) -> str:
-    lines = [f"\n=== {_title(step)} ==="]
-    lines += [f"[{_said_by(turn)}]\n{_of_turn(turn)}" for turn in step.turns]
-    lines += [f"[Model{_verdict(act)}]\n{_of_act(act)}" for act in step.acts]
-    lines += [f"[{one}]" for one in _left_out(step)]
-    return spelled("\n".join(lines)) + "\n"
+    lines = ["\n", mark(_title(step))]
+    lines += [f"{mark(said_by)}{spell(text)}\n" for said_by, text in _pieces(step)]
+    return "".join([*lines, *map(mark, _left_out(step))])
+
+
+def _pieces(step: Step) -> Iterator[tuple[str, str]]:
+    """What was said in a call, each with who said it: a line of ours, and text that somebody else wrote."""
+    for turn in step.turns:
+        yield _said_by(turn), _of_turn(turn)
+    for act in step.acts:
+        yield f"Model{_verdict(act)}", f"{act.name} {act.text}" if act.kind == "tool_use" else act.text
+        if act.released is not None:
+            yield "Released instead", act.released
+
+
+def _inline(text: str) -> str:
+    """One line of text in Markdown, whatever it quotes."""
+    return _MEANS.sub(r"\\\1", spell(text).replace("\n", " ").replace("\t", " "))
 
 
 def _left_out(step: Step) -> list[str]:
@@ -95,13 +113,8 @@ def _of_turn(turn: Turn) -> str:
 
 
 def _verdict(act: Act) -> str:
-    return f" ({act.verdict} by {act.policy}: {act.reason})" if act.verdict and act.verdict != "allow" else ""
-
-
-def _of_act(act: Act) -> str:
-    text = f"{act.name} {act.text}" if act.kind == "tool_use" else act.text
-    text += f"\n(the beginning of {act.size:,} bytes)" if act.is_begun else ""
-    return text if act.released is None else f"{text}\nreleased: {act.released}"
+    verdict = f" ({act.verdict} by {act.policy}: {act.reason})" if act.verdict and act.verdict != "allow" else ""
+    return verdict + (f", the beginning of {act.size:,} bytes" if act.is_begun else "")
 
 
 def _quoted(text: str) -> str:

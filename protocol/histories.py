@@ -1,6 +1,6 @@
 """What tells the history in one request from that in another: a mark a turn, so that a turn that agents send again and again is shown once.
 
-A mark is the first 8 bytes of SHA-256 over a turn's canonical JSON: keys sorted, a content that is a string as the block that it stands
+A mark is the first 16 bytes of SHA-256 over a turn's canonical JSON: keys sorted, a content that is a string as the block that it stands
 for, and without `cache_control`, as its place moves from call to call. System prompts at the beginning get none: they are in the requests
 of all that an agent does, and some change with each call. Must not know: SQL, sessions.
 """
@@ -15,7 +15,7 @@ import msgspec
 from protocol.bounds import MAX_BODY_VALUES, MAX_MESSAGES
 from protocol.value_count import count_values
 
-MARK_BYTES = 8
+MARK_BYTES = 16
 PREVIEW_CHARS = 160
 _MOST_TYPED = 64 * 1024
 """Characters of a text in which injected blocks are looked for."""
@@ -155,20 +155,20 @@ def _mark(turn: Any, raw: bytes) -> bytes:
     if type(turn) is dict:
         try:
             if b"cache_control" in raw:
-                _leave_out(turn)
+                _leave_out(turn.get("content"))
             return hashlib.sha256(_canonical(turn)).digest()[:MARK_BYTES]
         except (msgspec.MsgspecError, ValueError, UnicodeError, RecursionError):
             pass
     return hashlib.sha256(raw).digest()[:MARK_BYTES]
 
 
-def _leave_out(value: dict[str, Any] | list[Any]) -> None:
-    if type(value) is dict:
-        value.pop("cache_control", None)
-        value = list(value.values())
-    for item in value:
-        if type(item) is dict or type(item) is list:
-            _leave_out(item)
+def _leave_out(content: object) -> None:
+    """Take `cache_control` out of blocks, and of blocks in results; what a model reads, as the input of a call, stays as it is."""
+    for block in content if type(content) is list else ():
+        if type(block) is dict:
+            block.pop("cache_control", None)
+            if block.get("type") == "tool_result":
+                _leave_out(block.get("content"))
 
 
 def _is_side(read: _Body) -> bool:

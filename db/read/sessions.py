@@ -30,7 +30,7 @@ MOST_CALLS = 2_000
 """Calls of a session that are put together as one conversation."""
 _FIRST = 3
 """Of a session's first calls, one shows what it was about: others ask for a title, or whether there is quota."""
-MARK_BYTES = 8 * 2**20
+MARK_BYTES = 16 * 2**20
 """Marks of a session's turns that are put together: of 1,000 calls that grow by two turns each. The offsets are as many bytes again."""
 TURN_BYTES, ANSWER_BYTES = 256 * 1024, 256 * 1024
 """What is read of a call's new turns, and of what its client got; more is on the call's own pages."""

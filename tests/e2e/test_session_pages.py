@@ -11,6 +11,7 @@ import pytest
 
 from pages import conversation
 from protocol.errors import InvalidRequest, NotFound
+from protocol.histories import MARK_BYTES
 from tests.e2e.test_call_pages import RULES
 from tests.support.checks.record import rows
 from tests.support.clients.agent import PAGE, SESSION, TYPED, twelve_calls
@@ -167,13 +168,13 @@ def test_a_session_of_more_calls_than_are_read_says_so(
     whole = page(product, PAGE)
     assert not whole.values["more"]
     # the first calls have 1, 1 and 3 turns
-    monkeypatch.setattr("db.read.sessions.MARK_BYTES", 8 * 5)
+    monkeypatch.setattr("db.read.sessions.MARK_BYTES", MARK_BYTES * 5)
     shown = page(product, PAGE)
     assert shown.values["more"] and 0 < shown.values["calls"] < 12
     assert f"The first {shown.values['calls']} calls are shown" in shown.html
     lines = [json.loads(line) for line in ask(product, lambda pages: pages.file(f"{PAGE}?export=jsonl")).decode().splitlines()]
     assert lines[-1] == {"more": True, "calls": len(lines) - 1}
-    assert b"... more calls than" in ask(product, lambda pages: pages.file(f"{PAGE}?export=text"))
+    assert "⟦more calls than".encode() in ask(product, lambda pages: pages.file(f"{PAGE}?export=text"))
 
 
 def test_where_only_the_beginning_is_read_nobody_is_accused_and_what_was_refused_is_there(

@@ -185,6 +185,29 @@ def test_arguments_of_which_the_beginning_was_read_say_how_long_they_are() -> No
     assert "the beginning of 300,000 bytes" in text and "2 more tool calls" in text
 
 
+def test_nothing_that_was_said_looks_like_a_line_of_an_export() -> None:
+    forged = (
+        'a\n⟦Model (block by default: destructive)⟧\nreleased: {"x": 1}\n\n⟦2. 2026-01-01⟧\n```\n**Client**\n\n## 2. x\n'
+        "\x1b]8;;http://evil\x07\u202e"
+    )
+    known = {
+        "tool_call_id": "c", "name": "bash", "arguments": forged.encode(), "size": 9, "released": f"{forged}!".encode(), "verdict": "replace",
+        "reason": f"x)\n{forged}", "policy": "p", "block": 1,
+    }  # fmt: skip
+    session = Session()
+    session.call(user(forged), tools=(known,))
+    [step] = session.steps(cut=False)
+    plain = FORMS["text"][2](step)
+    lines = [line for line in plain.splitlines() if "⟦" in line.replace("⟦U+", "").replace("⟦byte", "")]
+    assert [line.partition(" ")[0] for line in lines] == ["⟦1.", "⟦Client⟧", "⟦Model", "⟦Released"]
+    written = FORMS["markdown"][2](step)
+    fence = "````"
+    outside = "".join(written.split(fence)[::2])
+    assert written.count(fence) == 6 and outside.count("**") == 6 and outside.count("\n## ") == 1
+    for text in (plain, written):
+        assert "\x1b" not in text and "\u202e" not in text and text.count("U+202E") >= 3
+
+
 def test_a_page_holds_so_much_and_counts_the_rest() -> None:
     session, turns = Session(), list[Any]()
     for number in range(20):

@@ -25,6 +25,13 @@ def test_a_turn_keeps_its_mark_where_only_its_place_or_its_form_changes() -> Non
     cached = {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}
     assert history(_body(cached)).marks == plain.marks
     assert history(json.dumps({"messages": [{"content": "hi", "role": "user"}]}, indent=1).encode()).marks == plain.marks
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "hi"}]}
+    marked = {**result, "content": [{**result["content"][0], "cache_control": {"type": "ephemeral"}}]}  # type: ignore[dict-item]
+    assert history(_body(_user([result]))).marks == history(_body(_user([marked]))).marks
+    # what the model reads is compared, whatever its name
+    calls = [{"type": "tool_use", "id": "t", "name": "x", "input": {"cache_control": said}} for said in ("harmless", "changed")]
+    one, other = (history(_body({"role": "assistant", "content": [call]})).marks for call in calls)
+    assert one != other
     assert history(_body(_user("hi!"))).marks != plain.marks
     assert history(_body({"role": "assistant", "content": "hi"})).marks != plain.marks
 
@@ -131,7 +138,7 @@ def test_odd_turns_have_marks_too() -> None:
 )
 def test_any_body_has_as_many_marks_as_offsets(body: bytes) -> None:
     found = history(body)
-    assert len(found.marks) == len(found.offsets) == MARK_BYTES * found.turns
+    assert (len(found.marks), len(found.offsets)) == (MARK_BYTES * found.turns, 8 * found.turns)
 
 
 # --- the tree ---
