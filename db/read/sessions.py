@@ -31,7 +31,7 @@ MOST_CALLS = 2_000
 _FIRST = 3
 """Of a session's first calls, one shows what it was about: others ask for a title, or whether there is quota."""
 MARK_BYTES = 16 * 2**20
-"""Marks of a session's turns that are put together: of 1,000 calls that grow by two turns each. The offsets are as many bytes again."""
+"""Marks of a session's turns that are put together: of 1,000 calls that grow by two turns each. The offsets are half as many bytes."""
 TURN_BYTES, ANSWER_BYTES = 256 * 1024, 256 * 1024
 """What is read of a call's new turns, and of what its client got; more is on the call's own pages."""
 TOOL_CALLS, TOOL_BYTES = 200, 500
