@@ -24,11 +24,11 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from db.canonical import EVENTS, FORMS, REDACTED, VERSION, Form, Row, digests_hash, digests_of, holds_later, row_hash, seal_leaf, tables_in
+from db.canonical import FORMS, VERSION, Form, Row, digests_hash, digests_of, holds_later, row_hash, seal_leaf, tables_in
 from db.filters import first_id
 from db.seals import checkpoints
 from db.seals.merkle import HASH, leaf_hash, root_beside
-from db.seals.shed import PART, with_kept
+from db.seals.shed import PART, strange, with_kept
 from db.seals.verify_rows import Part, Sealed, older_fits
 
 KIND = "sluice archive 1"
@@ -206,6 +206,8 @@ def _read_gone(given: Sequence[dict[str, Any]], high: UUID) -> dict[int, int]:
         bound = UUID(one["call_id"])
         if one["part"] != PART or bound < high:
             raise Damaged("what it says went in order went of other days")
+        if problem := strange(bound, one["part"], datetime.fromisoformat(one["at"])):
+            raise Damaged(f"the leaf at position {one['position']} is no lawful one: {problem}")
         found[(bound.int & 0xFFFF) - 1] = int(one["position"])
     return found
 
@@ -237,7 +239,7 @@ def _check_call(line: dict[str, Any], rows: Sequence["_Rows"], gone: dict[int, i
                     so_far += row_hash(of.form, data, call.salt, form)
                     continue
                 row = Row.read(of.form, data)
-                says_so = says_so or (place == EVENTS and row.key[4:].startswith(REDACTED.encode()))
+                says_so = says_so or row.tells_redaction
                 so_far += row.hash(call.salt, redacted.get((of.form.table, row.key)), version=form)
     if not says_so:
         raise Damaged(f"content of call {call.call_id} was deleted, and no event of it says so")
