@@ -372,7 +372,8 @@ def check_archive(source: Path, *, key: Ed25519PublicKey | None = None, against:
     before: dict[str, str] = {}
     first: dict[str, str] = {}
     trusted: list[str] = []
-    verdicts = []
+    verdicts: list[Verdict] = []
+    record = ""
     for folder in folders_in(source):
         verdict = Verdict(folder.name)
         verdicts.append(verdict)
@@ -383,6 +384,10 @@ def check_archive(source: Path, *, key: Ed25519PublicKey | None = None, against:
             verdict.is_signed = key is not None and checkpoints.is_signed_by(found.texts[-1], key)
             if key is not None and not verdict.is_signed:
                 raise Damaged("its newest checkpoint is not signed by this key")
+            record = record or found.record
+            if found.record != record:
+                # several records may be signed by one key
+                raise Damaged(f"it is of another record ({found.record}) than the folders before it ({record})")
             first[folder.name] = checkpoints.digest(found.checkpoint)
             for text in found.texts if against else ():
                 one = checkpoints.parse(text)
