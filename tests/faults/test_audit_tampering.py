@@ -25,7 +25,7 @@ from db.seals.verify import verify, verify_part
 from protocol.errors import InvalidRequest
 from tests.conftest import SEED
 from tests.support.checks.record import NOW, call_id, chunks_record, fresh_database, rows, whole_call
-from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, verified
+from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, seal_as_before, verified
 
 EXAMPLES = int(os.environ.get("SLUICE_TAMPERINGS", "50"))
 Tamper = Callable[[psycopg.Connection, Log], object]
@@ -300,34 +300,56 @@ def _leaf(url: str, leaf: UUID, part: int, at: str) -> None:
         sealer.checkpoint()
 
 
-@pytest.mark.case("A1")
-def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_leaf_says_that_it_went(log: Log, tmp_path: Path) -> None:
-    with copy_of(log.url) as url:
-        _take_away(Log(url, fill(url, random.Random(5), calls=2, checkpoints=1, days_ago=9).calls + log.calls))
-        with pytest.raises(InvalidRequest, match="is no lawful one: it says that rows of tool_calls went"):
-            archive_day(url, datetime.now(UTC).date() - timedelta(days=9), tmp_path)
-
-
-def _take_away(log: Log) -> None:
-    place, form = next((place, form) for place, form in enumerate(FORMS) if form.table == "tool_calls")
-    before = log.calls[:2]
+def _take_away(url: str, calls: list[UUID], table: str, *, ms: int = 0) -> None:
+    """Leave what the function of the database leaves: digests of the rows, and a leaf, of so many milliseconds past a midnight."""
+    place, form = next((place, form) for place, form in enumerate(FORMS) if form.table == table)
+    key = form.key[-1][0]
     rows(
-        log.url,
-        f"INSERT INTO kept_digests SELECT x.call_id, {place}, count(*), sha256(string_agg(x.h, ''::bytea ORDER BY x.block)) FROM "
-        f"(SELECT t.call_id, t.block, {form.hash_sql(form.contents_sql())} AS h FROM tool_calls t JOIN LATERAL "
+        url,
+        f"INSERT INTO kept_digests SELECT x.call_id, {place}, count(*), sha256(string_agg(x.h, ''::bytea ORDER BY x.{key})) FROM "
+        f"(SELECT t.call_id, t.{key}, {form.hash_sql(form.contents_sql())} AS h FROM {table} t JOIN LATERAL "
         "(SELECT salt FROM seal_rows o WHERE o.call_id = t.call_id AND salt IS NOT NULL LIMIT 1) s ON true) x "
         "WHERE call_id = ANY(%s) GROUP BY 1",
-        before,
+        calls,
     )
-    rows(log.url, "DELETE FROM tool_calls WHERE call_id = ANY(%s)", before)
-    midnight = first_id(datetime.combine(datetime.now(UTC).date() - timedelta(days=3), time(), UTC))
-    _leaf(log.url, UUID(int=midnight.int + place + 1), -2, "now")
-    for report in (verify(log.url), verify_part(log.url, call_id=log.calls[0], low=None, high=None, within_s=60.0)):
-        assert report.findings[0].detail == "it says that rows of tool_calls went, of which none go by themselves"
-        assert (report.findings[0].damage, report.findings[0].table, report.shed_tables) == (Damage.ALTERED, "seals", {"tool_calls"})
-    assert "shed in part (tool_calls)" in run(log.url, "verify").stdout
-    after = verify_part(log.url, call_id=log.calls[-1], low=None, high=None, within_s=60.0)
-    assert after.ok, "a call whose rows it does not speak of is not to blame"
+    rows(url, f"DELETE FROM {table} WHERE call_id = ANY(%s)", calls)
+    midnight = datetime.combine(datetime.now(UTC).date() - timedelta(days=3), time(), UTC)
+    _leaf(url, UUID(int=first_id(midnight + timedelta(milliseconds=ms)).int + place + 1), -2, "now")
+
+
+@pytest.mark.case("A1")
+@pytest.mark.parametrize("table", ["tool_calls", "scores"])
+def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_a_leaf_says(log: Log, table: str) -> None:
+    with copy_of(log.url) as url:
+        old = fill(url, random.Random(5), calls=2, checkpoints=1, days_ago=9).calls
+        before = call_id(NOW - 9 * DAY_MS + 50)
+        asyncio.run(insert(url, *whole_call(before), bodies={before: b"{}"}))
+        # of a version that knew no scores
+        seal_as_before(url, UUID(before), 3)
+        assert verify(url).ok
+        _take_away(url, old, table)
+        leaf, *missing = verify(url).findings
+        assert (leaf.damage, leaf.table) == (Damage.ALTERED, "seals")
+        assert leaf.detail == f"it says that rows of {table} went, of which none go by themselves"
+        assert [(one.call_id, one.damage, one.table) for one in missing] == [(call, Damage.MISSING, table) for call in old]
+        assert verify_part(url, call_id=old[0], low=None, high=None, within_s=60.0).findings == [leaf, missing[0]]
+        assert verify_part(url, call_id=log.calls[0], low=None, high=None, within_s=60.0).ok, "no leaf says anything of it"
+
+
+@pytest.mark.case("A1")
+def test_a1_what_goes_by_itself_goes_up_to_a_midnight_alone(log: Log, tmp_path: Path) -> None:
+    day = datetime.now(UTC).date() - timedelta(days=9)
+    with copy_of(log.url) as lawful:
+        old = fill(lawful, random.Random(5), calls=2, checkpoints=1, days_ago=9).calls
+        with copy_of(lawful) as url:
+            _take_away(url, old, "chunks", ms=1)
+            assert [one.detail for one in verify(url).findings] == ["it says that rows went up to a time at which no day (UTC) begins"]
+            with pytest.raises(InvalidRequest, match="is no lawful one: it says that rows went up to a time"):
+                archive_day(url, day, tmp_path / "strange")
+        _take_away(lawful, old, "chunks")
+        assert archive_day(lawful, day, tmp_path / "lawful").rows
+        assert verify(lawful).shed_tables == {"chunks"}
+        assert "2 calls shed in part (chunks)" in run(lawful, "verify").stdout
 
 
 @pytest.mark.case("A1")
