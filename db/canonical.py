@@ -180,13 +180,18 @@ class Row:
         """The row's hash. `kept` is what a redaction kept of its content; `call_id` and `key` put it in another's place."""
         place = self.key if key is None else key
         stays, count = self.form.counts[version]
-        if self.form.table == "events" and self.key.startswith(_OPEN):
+        if self.tells_redaction:
             salt = b""
         kept = kept if kept is not None and self.is_empty else b""
         for i in range(len(kept) // HASH, count):
             kept += content_hash(salt, i, place, self.content[i])
         covered = self.stays[: _end(self.stays, 0, stays)]
         return hash_of_parts(self.form.table, call_id or self.call_id, place, covered, kept[: HASH * count])
+
+    @property
+    def tells_redaction(self) -> bool:
+        """Is it the event that says who redacted the call, and why?"""
+        return self.form.table == "events" and self.key.startswith(_OPEN)
 
     @property
     def is_empty(self) -> bool:

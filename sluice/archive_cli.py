@@ -74,12 +74,13 @@ def verify_archive(source: Path, public_key: Path | None, against: Sequence[Path
     found = run_here(lambda: _or_refuse(work), as_json)
     bad = [one for one in found if one.problem]
     days = {one.name: one.found.rows for one in found if one.found is not None and not one.problem}
+    record = next((one.found.record for one in found if one.found is not None), "")
     if as_json:
         print_json({
             "ok": not bad, "detail": f"{bad[0].name}: {bad[0].problem}" if bad else None, "days": days, "items": list(map(_item, found)),
         })  # fmt: skip
     else:
-        _tell(bad, days, len(found), public_key is not None, bool(against))
+        _tell(bad, days, len(found), record, public_key is not None, bool(against))
     if bad:
         raise typer.Exit(1)
 
@@ -93,10 +94,10 @@ def _item(verdict: Verdict) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _tell(bad: Sequence[Verdict], days: dict[str, int], count: int, has_key: bool, has_kept: bool) -> None:
+def _tell(bad: Sequence[Verdict], days: dict[str, int], count: int, record: str, has_key: bool, has_kept: bool) -> None:
     for one in bad:
         typer.echo(printable(f"{one.name}: {one.problem}"))
-    total = f"{count:,} days, {sum(days.values()):,} rows"
+    total = f"{count:,} days, {sum(days.values()):,} rows{f' of record {printable(record)}' if record else ''}"
     if bad:
         typer.echo(f"NOT OK: {len(bad):,} of {total}")
         return

@@ -79,7 +79,8 @@ def told(proven: Proven) -> JsonObject:
     return {
         "ok": True, "call_id": str(evidence.call_id), "block": evidence.block, "signed": proven.is_signed, "kept": proven.is_kept,
         "position": evidence.position, "sealed_at": to_time(evidence.at), "sha256": evidence.sha256.hex(), "size": checkpoint.size,
-        "root": checkpoint.root.hex(), "checkpoint_at": checkpoint.at,
+        "root": checkpoint.root.hex(), "checkpoint_at": checkpoint.at, "record": checkpoint.origin,
+        "shown": {table.name: [len(table.rows), table.count] for table in evidence.tables if table.count},
         "rows": {table.name: evidence.rows(table.name) for table in evidence.tables if table.rows},
     }  # fmt: skip
 
@@ -93,11 +94,14 @@ def _tell(proven: Proven) -> None:
                 text = value if isinstance(value, str) else "none" if value is None else str(value)
                 more = f" ... {len(text):,} characters in all" if len(text) > _SHOWN else ""
                 typer.echo(f"  {name}: {printable(text[:_SHOWN])}{more}")
+    shown = ", ".join(f"{table} {some:,} of {count:,}" for table, (some, count) in item["shown"].items())
+    typer.echo(f"rows of the call that are shown: {shown}; the file does not show that those left out are of other blocks")
     vouched = [
         *(["signed by the key"] if proven.is_signed else []),
         *(["the same as the one kept elsewhere"] if proven.is_kept else []),
     ]
     typer.echo(
-        f"ok: block {item['block']} of call {item['call_id']} is on record as above, sealed {item['sealed_at']} at position "
-        f"{item['position']:,}, under the checkpoint over {item['size']:,} seals of {item['checkpoint_at']}, {' and '.join(vouched)}"
+        f"ok: block {item['block']} of call {item['call_id']} is on record {printable(item['record'])} as above, "
+        f"sealed {item['sealed_at']} at position {item['position']:,}, "
+        f"under the checkpoint over {item['size']:,} seals of {item['checkpoint_at']}, {' and '.join(vouched)}"
     )

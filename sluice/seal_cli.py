@@ -281,7 +281,7 @@ def _tell(report: Report) -> None:
         for count, what in (
             (report.redacted, "redacted"), (report.extended, "sealed again for rows that came after their first seal"),
             (report.dropped, "dropped"), (report.damaged, "dropped with other rows of a table than sealed"),
-            (report.shed, "shed in part"), (report.unsealed, "not sealed yet"),
+            (report.shed, f"shed in part ({', '.join(sorted(report.shed_tables))})"), (report.unsealed, "not sealed yet"),
         )
         if count
     ]  # fmt: skip

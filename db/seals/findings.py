@@ -65,6 +65,8 @@ class Report:
     """Calls, once for each table, that were dropped though they had other rows than their seals counted."""
     shed: int = 0
     """Calls among those verified of which the rows of some tables went in order: the digests kept of them were taken."""
+    shed_tables: set[str] = field(default_factory=set)
+    """Which tables these are."""
     unsealed: int = 0
     """Calls without a seal: open, or not sealed yet. Past 10,000 they are not counted on."""
     dead_letters: int = 0
@@ -121,6 +123,7 @@ class Report:
             "ok": self.ok,
             "first": self.findings[0].item() if self.findings else None,
             **{name: getattr(self, name) for name in numbers},
+            "shed_tables": sorted(self.shed_tables),
             "dead_letter_calls": self.dead_calls,
             "incomplete": len(self.incomplete_calls),
             "incomplete_calls": [str(call_id) for call_id in sorted(self.incomplete_calls)[:MAX_FINDINGS]],

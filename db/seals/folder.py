@@ -24,11 +24,11 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from db.canonical import EVENTS, FORMS, REDACTED, VERSION, Form, Row, digests_hash, digests_of, holds_later, row_hash, seal_leaf, tables_in
+from db.canonical import FORMS, VERSION, Form, Row, digests_hash, digests_of, holds_later, row_hash, seal_leaf, tables_in
 from db.filters import first_id
 from db.seals import checkpoints
 from db.seals.merkle import HASH, leaf_hash, root_beside
-from db.seals.shed import PART, with_kept
+from db.seals.shed import PART, strange, with_kept
 from db.seals.verify_rows import Part, Sealed, older_fits
 
 KIND = "sluice archive 1"
@@ -206,6 +206,8 @@ def _read_gone(given: Sequence[dict[str, Any]], high: UUID) -> dict[int, int]:
         bound = UUID(one["call_id"])
         if one["part"] != PART or bound < high:
             raise Damaged("what it says went in order went of other days")
+        if problem := strange(bound, one["part"], datetime.fromisoformat(one["at"])):
+            raise Damaged(f"the leaf at position {one['position']} is no lawful one: {problem}")
         found[(bound.int & 0xFFFF) - 1] = int(one["position"])
     return found
 
@@ -237,7 +239,7 @@ def _check_call(line: dict[str, Any], rows: Sequence["_Rows"], gone: dict[int, i
                     so_far += row_hash(of.form, data, call.salt, form)
                     continue
                 row = Row.read(of.form, data)
-                says_so = says_so or (place == EVENTS and row.key[4:].startswith(REDACTED.encode()))
+                says_so = says_so or row.tells_redaction
                 so_far += row.hash(call.salt, redacted.get((of.form.table, row.key)), version=form)
     if not says_so:
         raise Damaged(f"content of call {call.call_id} was deleted, and no event of it says so")
@@ -370,7 +372,8 @@ def check_archive(source: Path, *, key: Ed25519PublicKey | None = None, against:
     before: dict[str, str] = {}
     first: dict[str, str] = {}
     trusted: list[str] = []
-    verdicts = []
+    verdicts: list[Verdict] = []
+    record = ""
     for folder in folders_in(source):
         verdict = Verdict(folder.name)
         verdicts.append(verdict)
@@ -381,6 +384,10 @@ def check_archive(source: Path, *, key: Ed25519PublicKey | None = None, against:
             verdict.is_signed = key is not None and checkpoints.is_signed_by(found.texts[-1], key)
             if key is not None and not verdict.is_signed:
                 raise Damaged("its newest checkpoint is not signed by this key")
+            record = record or found.record
+            if found.record != record:
+                # several records may be signed by one key
+                raise Damaged(f"it is of another record ({found.record}) than the folders before it ({record})")
             first[folder.name] = checkpoints.digest(found.checkpoint)
             for text in found.texts if against else ():
                 one = checkpoints.parse(text)

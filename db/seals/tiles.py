@@ -28,20 +28,24 @@ SELECT position, call_id, part, at, counts, sha256, note FROM seals WHERE positi
 """
 _TILE: LiteralString = "SELECT hashes FROM tree_tiles WHERE level = %s AND index = %s"
 _ROOTS: LiteralString = "SELECT index, root FROM tree_tiles WHERE level = %s AND index >= %s AND index < %s"
-_NEXT: LiteralString = "SELECT coalesce(max(index) + 1, 0) FROM tree_tiles WHERE level = %s"
+_NEXT: LiteralString = "SELECT coalesce(max(index) + 1, 0) FROM tree_tiles WHERE level = %s AND index < %s"
 _INSERT: LiteralString = "INSERT INTO tree_tiles (level, index, hashes, root) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
 
 
 def fill(connection: psycopg.Connection, size: int, *, most: int = FILLED_AT_ONCE) -> int:
     """Keep the whole tiles of the tree of that size that are not there yet, at most so many of the lowest level; returns how many."""
-    first = _number(connection, _NEXT, 0)
-    leaves = _leaves(connection, first * WIDTH, min(size // WIDTH, first + most) * WIDTH)
+    # a tile past the end of the tree, which any writer can add, is none of these
+    whole = size // WIDTH
+    first = _next(connection, 0, whole)
+    leaves = _leaves(connection, first * WIDTH, min(whole, first + most) * WIDTH)
     made = _keep(connection, 0, first, leaves)
     level, added = 0, made
     while added:
         # each level above from the roots of the one below
-        first = _number(connection, _NEXT, level + 1)
-        roots = [root for _, root in sorted(connection.execute(_ROOTS, (level, first * WIDTH, (first + WIDTH) * WIDTH), binary=True))]
+        below, whole = whole, whole // WIDTH
+        first = _next(connection, level + 1, whole)
+        asked = (level, first * WIDTH, min((first + WIDTH) * WIDTH, below))
+        roots = [root for _, root in sorted(connection.execute(_ROOTS, asked, binary=True))]
         level, added = level + 1, _keep(connection, level + 1, first, roots)
     return made
 
@@ -119,7 +123,8 @@ class Nodes:
         return [roots.get(i) or root_of(self._tile(level - 1, i, WIDTH)[:WIDTH]) for i in range(start, start + need)]
 
 
-def _number(connection: psycopg.Connection, statement: LiteralString, level: int) -> int:
-    row = connection.execute(statement, (level,)).fetchone()
+def _next(connection: psycopg.Connection, level: int, whole: int) -> int:
+    """The index behind the last tile of that level, of those that the tree has."""
+    row = connection.execute(_NEXT, (level, whole)).fetchone()
     assert row is not None
     return int(row[0])

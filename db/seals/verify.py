@@ -18,6 +18,7 @@ from db.letters import find_letters
 from db.link import conninfo, cut
 from db.seals.checkpoints import Checkpoint
 from db.seals.findings import Finding, Report
+from db.seals.shed import find_strange
 from db.seals.verify_rows import HIGHEST, LOWEST, check_rows
 from db.seals.verify_tree import check_near, check_tree, find_damaged, find_dropped
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
@@ -41,6 +42,9 @@ def verify(
         if call_id:
             _check_known(connection, call_id)
         check_tree(connection, report, against=against, key=key, progress=progress)
+        # as the tree: all of them, whatever is asked for
+        for finding in find_strange(connection, LOWEST):
+            report.add(finding)
         check_rows(connection, report, find_dropped(connection), low=low, high=high, progress=progress)
         report.damaged = find_damaged(connection)
         _read_holes(connection, report, low, high)
@@ -72,6 +76,8 @@ def verify_part(database_url: str, *, call_id: UUID | None, low: UUID | None, hi
             )
         report.dead_letters, _, report.dead_calls = find_letters(connection, low, high)
         _read_holes(connection, report, low, high)
+        for finding in find_strange(connection, low):
+            report.add(finding)
         check_near(connection, report, check_rows(connection, report, find_dropped(connection), low=low, high=high))
     return report
 

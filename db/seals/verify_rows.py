@@ -83,6 +83,8 @@ class Sealed:
     """Places of tables of which its rows went in order, each with the position of the leaf that says so."""
     kept: dict[int, Digest] = field(default_factory=dict)
     """What is kept of those rows."""
+    tells_redaction: bool = False
+    """Does an event say that it was redacted?"""
 
     def gone(self, part: "Part") -> list[int]:
         """Places of tables of which rows went after that seal."""
@@ -185,6 +187,7 @@ class _Checker:
                         so_far += row_hash(form, data, call.salt, version)
                     else:
                         row = Row.read(form, data)
+                        call.tells_redaction = call.tells_redaction or row.tells_redaction
                         so_far += row.hash(call.salt, kept.get((form.table, row.key)), version=version)
                 if (newest := call.parts[-1].form) < VERSION and call.is_known and holds_later(form, data, newest):
                     self._see_uncovered(call, form, data)
@@ -260,6 +263,7 @@ class _Checker:
             report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(max(call.parts, key=lambda part: part.form).position)))
             return
         report.shed += bool(call.leaves)
+        report.shed_tables.update(map(name_of, call.leaves))
         hashes, gone = call.hashes[newest.form][: tables_in(newest.form)], call.gone(newest)
         if inserted := [place for place in gone if hashes[place]]:
             problem = f"rows of {name_of(inserted[0])} of calls of that day went: the leaf at position {call.leaves[inserted[0]]}"
@@ -272,6 +276,9 @@ class _Checker:
             if [count for count, _ in digests] != newest.counts:
                 problem = "its seal counts other rows than it hashes"
                 report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position)))
+            if redacted and not call.tells_redaction:
+                # what is kept of content is made of it by anybody: only the event makes it a redaction
+                report.add(Finding(Damage.ALTERED, "content was deleted, and no event of it says so", call.call_id, "redactions"))
             for part in call.parts[:-1]:
                 if not older_fits(call, part):
                     problem = f"the rows that part {part.part} of its seal covers are not all there as they were"
@@ -300,21 +307,23 @@ class _Checker:
 
 def older_fits(call: Sealed, part: Part) -> bool:
     """Say whether the rows that an older seal covers are among those of the newest, unchanged. Of rows that went only what the seal before
-    that covers is known, so a seal that covers others is left alone."""
+    that covers is known: of a seal that covers others there, the rows of the other tables are looked for by its marks, not by its hash."""
     gone = call.gone(part)
     last = next((one for one in reversed(call.parts) if call.gone(one)), part)
-    if any(part.counts[place : place + 1] != last.counts[place : place + 1] or part.form != last.form for place in gone):
-        return True
-    at = 0
+    is_known = all(part.counts[place : place + 1] == last.counts[place : place + 1] and part.form == last.form for place in gone)
+    at, is_there = 0, True
     covered: list[bytes] = []
     for place, (count, hashes) in enumerate(zip(part.counts, call.hashes[part.form], strict=False)):
         known = {part.marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)}
         at += count * MARK
         each = () if place in gone else (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
         covered.append(b"".join(h for h in each if h[:MARK] in known))
-    whole = len(part.counts) == tables_in(part.form) and at == len(part.marks)
+        is_there = is_there and (place in gone or len(covered[-1]) == count * HASH)
+    whole = is_there and len(part.counts) == tables_in(part.form) and at == len(part.marks)
+    if not whole or not is_known:
+        return whole
     digests = with_kept(digests_of(covered, part.form), gone, call.kept)
-    return whole and digests_hash(call.call_id, digests, part.form) == part.digest
+    return digests_hash(call.call_id, digests, part.form) == part.digest
 
 
 def _marks(hashes: Sequence[bytes | bytearray], part: Part, gone: Sequence[int]) -> bytes:

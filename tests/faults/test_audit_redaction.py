@@ -171,6 +171,26 @@ def test_a2_what_is_left_of_a_redacted_call_cannot_be_changed_or_guessed(log: Lo
 
 
 @pytest.mark.case("A2")
+def test_a2_content_that_goes_without_the_event_is_no_redaction(log: Log) -> None:
+    """What a redaction keeps is made of the content by anybody who can read it."""
+    call, url = log.calls[0], log.url
+    form = next(form for form in FORMS if form.table == "tool_calls")
+    rows(
+        url,
+        f"INSERT INTO redactions (call_id, table_name, row_key, hashes) SELECT t.call_id, 'tool_calls', {form.key_sql}, "
+        f"{form.contents_sql()} FROM tool_calls t, (SELECT salt FROM seal_rows WHERE call_id = %s AND salt IS NOT NULL LIMIT 1) s "
+        "WHERE t.call_id = %s",
+        call, call,
+    )  # fmt: skip
+    emptied = ", ".join(f"{name} = CASE WHEN {name} IS NOT NULL THEN ''::{kind} END" for name, kind in form.content)
+    rows(url, f"UPDATE tool_calls SET {emptied} WHERE call_id = %s", call)
+    code, said = verified(url)
+    assert (code, said["damages"]) == (1, 1)
+    assert said["first"]["detail"] == "content was deleted, and no event of it says so"
+    assert (said["first"]["class"], said["first"]["call_id"], said["first"]["table"]) == ("altered", str(call), "redactions")
+
+
+@pytest.mark.case("A2")
 def test_a2_redacting_twice_and_redacting_what_came_late(log: Log) -> None:
     call, url = log.calls[-1], log.url
     first = json.loads(run(url, "redact", str(call), "--yes", "--reason", "one", "--json").stdout)["rows"]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, time, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from db.canonical import FORMS, VERSION
+from db.filters import first_id
 from db.link import conninfo
+from db.seals.archive import archive_day
+from db.seals.findings import Damage
 from db.seals.seal import Sealer
-from db.seals.verify import verify
+from db.seals.verify import verify, verify_part
+from protocol.errors import InvalidRequest
 from tests.conftest import SEED
 from tests.support.checks.record import NOW, call_id, chunks_record, fresh_database, rows, whole_call
-from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, verified
+from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, seal_as_before, verified
 
 EXAMPLES = int(os.environ.get("SLUICE_TAMPERINGS", "50"))
 Tamper = Callable[[psycopg.Connection, Log], object]
@@ -282,3 +287,84 @@ def test_a1_a_late_row_is_covered_by_a_part_that_covers_the_others_again(copy: L
     assert (code, said["extended"], said["size"]) == (0, 1, 13)
     rows(copy.url, "DELETE FROM chunks WHERE call_id = %s AND seq = 50", late)
     assert verified(copy.url)[1]["first"]["class"] == "truncated"
+
+
+def _leaf(url: str, leaf: UUID, part: int, at: str) -> None:
+    rows(
+        url,
+        "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) "
+        "SELECT max(position) + 1, %s, %s, %s::timestamptz, '{7}', '', 'postgres: retention' FROM seals",
+        leaf, part, at,
+    )  # fmt: skip
+    with Sealer(url) as sealer:
+        sealer.checkpoint()
+
+
+def _take_away(url: str, calls: list[UUID], table: str, *, ms: int = 0) -> None:
+    """Leave what the function of the database leaves: digests of the rows, and a leaf, of so many milliseconds past a midnight."""
+    place, form = next((place, form) for place, form in enumerate(FORMS) if form.table == table)
+    key = form.key[-1][0]
+    rows(
+        url,
+        f"INSERT INTO kept_digests SELECT x.call_id, {place}, count(*), sha256(string_agg(x.h, ''::bytea ORDER BY x.{key})) FROM "
+        f"(SELECT t.call_id, t.{key}, {form.hash_sql(form.contents_sql())} AS h FROM {table} t JOIN LATERAL "
+        "(SELECT salt FROM seal_rows o WHERE o.call_id = t.call_id AND salt IS NOT NULL LIMIT 1) s ON true) x "
+        "WHERE call_id = ANY(%s) GROUP BY 1",
+        calls,
+    )
+    rows(url, f"DELETE FROM {table} WHERE call_id = ANY(%s)", calls)
+    midnight = datetime.combine(datetime.now(UTC).date() - timedelta(days=3), time(), UTC)
+    _leaf(url, UUID(int=first_id(midnight + timedelta(milliseconds=ms)).int + place + 1), -2, "now")
+
+
+@pytest.mark.case("A1")
+@pytest.mark.parametrize("table", ["tool_calls", "scores"])
+def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_a_leaf_says(log: Log, table: str) -> None:
+    with copy_of(log.url) as url:
+        old = fill(url, random.Random(5), calls=2, checkpoints=1, days_ago=9).calls
+        before = call_id(NOW - 9 * DAY_MS + 50)
+        asyncio.run(insert(url, *whole_call(before), bodies={before: b"{}"}))
+        # of a version that knew no scores
+        seal_as_before(url, UUID(before), 3)
+        assert verify(url).ok
+        _take_away(url, old, table)
+        leaf, *missing = verify(url).findings
+        assert (leaf.damage, leaf.table) == (Damage.ALTERED, "seals")
+        assert leaf.detail == f"it says that rows of {table} went, of which none go by themselves"
+        assert [(one.call_id, one.damage, one.table) for one in missing] == [(call, Damage.MISSING, table) for call in old]
+        assert verify_part(url, call_id=old[0], low=None, high=None, within_s=60.0).findings == [leaf, missing[0]]
+        assert verify_part(url, call_id=log.calls[0], low=None, high=None, within_s=60.0).ok, "no leaf says anything of it"
+
+
+@pytest.mark.case("A1")
+def test_a1_what_goes_by_itself_goes_up_to_a_midnight_alone(log: Log, tmp_path: Path) -> None:
+    day = datetime.now(UTC).date() - timedelta(days=9)
+    with copy_of(log.url) as lawful:
+        old = fill(lawful, random.Random(5), calls=2, checkpoints=1, days_ago=9).calls
+        with copy_of(lawful) as url:
+            _take_away(url, old, "chunks", ms=1)
+            assert [one.detail for one in verify(url).findings] == ["it says that rows went up to a time at which no day (UTC) begins"]
+            with pytest.raises(InvalidRequest, match="is no lawful one: it says that rows went up to a time"):
+                archive_day(url, day, tmp_path / "strange")
+        _take_away(lawful, old, "chunks")
+        assert archive_day(lawful, day, tmp_path / "lawful").rows
+        assert verify(lawful).shed_tables == {"chunks"}
+        assert "2 calls shed in part (chunks)" in run(lawful, "verify").stdout
+
+
+@pytest.mark.case("A1")
+@pytest.mark.parametrize(
+    ("bound", "low", "part", "at", "problem"),
+    [
+        ("2020-01-02T00:00:00.001", 3, -2, "now", "at which no day (UTC) begins"), ("2020-01-02", 0x10003, -2, "now", "at which no day"),
+        ("2020-01-02", 3, -2, "2020-01-01 23:59:59 UTC", "of a day that was not over"), ("2020-01-02", 3, -2, "2020-01-02 UTC", ""),
+        ("2020-01-02", 0, -2, "now", "rows of table -1 went"), ("2020-01-02", 99, -2, "now", "rows of table 98 went"),
+        ("2020-01-02T01:00:00", 0, -1, "now", "at which no day (UTC) begins"), ("2020-01-02", 7, -1, "now", ""),
+        # a version before compared the day with the clock of who ran the command
+        ("2020-01-02", 0, -1, "2020-01-01 23:58:00 UTC", ""), ("2020-01-03", 0, -1, "2020-01-02 12:00 UTC", "of a day that was not over"),
+    ],
+)  # fmt: skip
+def test_a1_a_leaf_that_no_step_writes_is_found(copy: Log, bound: str, low: int, part: int, at: str, problem: str) -> None:
+    _leaf(copy.url, UUID(int=first_id(datetime.fromisoformat(bound).replace(tzinfo=UTC)).int + low), part, at)
+    found = [one.detail for one in verify(copy.url).findings]
+    assert len(found) == bool(problem) and all(problem in one for one in found), found

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import random
+import shutil
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
 from db.seals import checkpoints, tiles
+from db.seals.archive import archive_day
 from db.seals.evidence import make
 from db.seals.merkle import path_of, root_by_path
 from db.seals.proof import DoesNotFit, check
@@ -24,7 +26,7 @@ from protocol.errors import InvalidRequest, NotFound
 from protocol.records import EventRecord
 from sluice import seal_cli
 from tests.support.checks.record import NOW, call_id, fresh_database, rows
-from tests.support.checks.sealed import Log, fill, insert, many_rows
+from tests.support.checks.sealed import Log, copy_of, fill, insert, many_rows
 
 KEY = Ed25519PrivateKey.generate()
 BLOCK = 2
@@ -134,6 +136,20 @@ def test_tiles_give_the_same_path_and_one_that_was_changed_is_not_believed(log: 
     rows(log.url, "DELETE FROM tree_tiles")
 
 
+def test_tiles_past_the_end_of_the_tree_stop_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "BITS", 1)
+    monkeypatch.setattr(tiles, "WIDTH", 2)
+    plain = make(log.url, log.calls[4], BLOCK)
+    rows(log.url, "INSERT INTO tree_tiles SELECT level, index, '', '' FROM generate_series(0, 3) level, unnest(ARRAY[5, 1000000000]) index")
+    with Sealer(log.url) as sealer:
+        assert (sealer.fill_tiles(), sealer.fill_tiles()) == (4, 0)
+    assert rows(log.url, "SELECT level, count(*) FROM tree_tiles WHERE index < 5 GROUP BY 1 ORDER BY 1") == [(0, 4), (1, 2), (2, 1)]
+    with snapshot(log.url, statement_timeout_ms=10_000) as connection:
+        path = path_of(plain.position, checkpoints.parse(plain.checkpoint).size, tiles.Nodes(connection).subtree)
+    assert tuple(path) == plain.path, "of right tiles"
+    rows(log.url, "DELETE FROM tree_tiles")
+
+
 def test_a_path_in_a_large_tree_reads_a_few_tiles(database_url: str) -> None:
     with fresh_database(database_url) as url:
         rows(
@@ -192,6 +208,22 @@ def test_where_there_is_none_a_sentence_says_why(database_url: str) -> None:
         _refused(url, late, "does not fit its seal")
 
 
+def test_what_another_record_has_under_the_same_key_is_told(log: Log, database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "pem").write_text(checkpoints.public_pem(KEY))
+    day = _day(NOW - 9 * 86_400_000)
+    with copy_of(log.url) as one, fresh_database(database_url) as other:
+        names = []
+        for url, chance, days_ago in ((one, random.Random(4), 9), (other, random.Random(5), 8)):
+            names.append(checkpoints.parse(fill(url, chance, calls=1, checkpoints=1, days_ago=days_ago, key=KEY).checkpoints[0]).origin)
+            archive_day(url, day + timedelta(days=9 - days_ago), tmp_path / f"days{days_ago}")
+    told = [run("", "verify", "--archive", str(tmp_path / "days9"), "--public-key", str(tmp_path / "pem")).stdout]
+    shutil.copytree(tmp_path / "days8", tmp_path / "days9", dirs_exist_ok=True)
+    mixed = run("", "verify", "--archive", str(tmp_path / "days9"), "--public-key", str(tmp_path / "pem"))
+    assert told == [f"ok: 1 days, 27 rows of record {names[0]}, signed by the key\n"]
+    assert mixed.exit_code == 1
+    assert f"{day + timedelta(days=1)}: it is of another record ({names[1]}) than the folders before it ({names[0]})\n" in mixed.stdout
+
+
 def newest(url: str) -> str:
     """The newest checkpoint."""
     return str(rows(url, "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1")[0][0])
@@ -225,8 +257,12 @@ def test_the_commands_make_it_and_verify_it_without_a_database(log: Log, tmp_pat
     told = run(away, "verify", "--evidence", str(file), "--public-key", str(public), "--against", str(kept))
     assert (told.exit_code, "signed by the key and the same as the one kept elsewhere" in told.stdout) == (0, True)
     assert "arguments:" in told.stdout
+    assert "shown: calls 1 of 1, request_bodies 0 of 1, chunks 0 of 9, releases 0 of 3, blocks 0 of 1, tool_calls 1 of 2" in told.stdout
+    record = checkpoints.parse(log.checkpoints[2]).origin
+    assert f"is on record {record} as above" in told.stdout
     as_json = run(away, "verify", "--evidence", str(file), "--against", str(kept), "--json")
-    assert json.loads(as_json.stdout)["kept"] is True
+    item = json.loads(as_json.stdout)
+    assert (item["kept"], item["record"], item["shown"]["judgements"], item["shown"]["chunks"]) == (True, record, [1, 2], [0, 9])
     assert run(away, "verify", "--evidence", str(file)).exit_code == 2
     refused = run(away, "verify", "--evidence", str(file), "--against", str(old))
     assert (refused.exit_code, "sluice audit evidence --checkpoint" in refused.stdout) == (1, True)

@@ -202,6 +202,19 @@ def test_what_somebody_does_beside_it_is_found(log: Log, damage: Callable[[Log],
     assert str(report.findings[0]).startswith(finding.format(*log.calls)), report.findings
 
 
+def test_rows_that_an_older_part_covers_are_missed_also_once_others_of_it_went(log: Log) -> None:
+    call = log.calls[0]
+    rows(log.url, "DELETE FROM judgements WHERE call_id = %s", call)
+    rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", call)
+    with Sealer(log.url) as sealer:
+        sealer.seal([call])
+        sealer.checkpoint()
+    said = [f"altered: call {call}, seals, row 0: the rows that part 0 of its seal covers are not all there as they were"]
+    assert [str(one) for one in verify(log.url).findings] == said
+    take(log.url, chunks=3)
+    assert [str(one) for one in verify(log.url).findings] == said
+
+
 def test_nothing_goes_without_seal_and_checkpoint(log: Log) -> None:
     late = call_id(NOW - OLD_DAYS * 86_400_000 + 90)
     asyncio.run(insert(log.url, *whole_call(late), bodies={late: b"{}"}))
