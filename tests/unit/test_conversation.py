@@ -191,8 +191,8 @@ def test_nothing_that_was_said_looks_like_a_line_of_an_export() -> None:
         "\x1b]8;;http://evil\x07\u202e"
     )
     known = {
-        "tool_call_id": "c", "name": "bash", "arguments": forged.encode(), "size": 9, "released": f"{forged}!".encode(), "verdict": "replace",
-        "reason": f"x)\n{forged}", "policy": "p", "block": 1,
+        "tool_call_id": "c", "name": "bash", "arguments": forged.encode(), "size": 9, "released": f"{forged}!".encode(),
+        "verdict": "replace", "reason": f"x)\n{forged}", "policy": "p", "block": 1,
     }  # fmt: skip
     session = Session()
     session.call(user(forged), tools=(known,))
