@@ -68,8 +68,15 @@ DECLARE
     parent text;
     part text;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone' USING ERRCODE = '22023';
+    END IF;
     SELECT coalesce(max(position), -1) INTO seen FROM public.seals;
     SELECT coalesce((SELECT s.call_id FROM public.seals s WHERE s.part = -1 ORDER BY s.call_id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000'), coalesce((SELECT s.position FROM public.seals s WHERE s.part = -1 ORDER BY s.call_id DESC LIMIT 1), -1) INTO gone, after;
+    -- the leaf of the highest bound speaks for all rows before it, so each is the newest too
+    IF day > (now() AT TIME ZONE 'UTC')::date OR day < (public.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
+        RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
+    END IF;
 
     
 WITH shed AS MATERIALIZED (
@@ -364,7 +371,9 @@ FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USI
             ) THEN
                 RETURN -2;
             END IF;
-            IF EXISTS (SELECT 1 FROM public.seals s WHERE s.position > seen AND s.call_id < bound AND s.part >= 0) THEN
+            IF EXISTS (
+                SELECT 1 FROM public.seals s WHERE s.position > seen AND (s.part = -1 OR s.call_id < bound AND s.part >= 0)
+            ) THEN
                 RETURN -3;
             END IF;
             IF differing > 0 AND NOT is_let_go THEN
@@ -418,6 +427,10 @@ FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USI
             PERFORM pg_sleep(0.3);
         END;
     END LOOP;
+    -- what came late goes by the same bound, which counts in its last digits
+    IF gone >= bound THEN
+        bound := (left(gone::text, 32) || lpad(to_hex(('x' || right(gone::text, 4))::bit(16)::integer + 1), 4, '0'))::uuid;
+    END IF;
     said := ARRAY[dropped];
     IF differing > 0 THEN
         said := said || differing;
@@ -927,9 +940,14 @@ DECLARE
     parts text[];
     part text;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone' USING ERRCODE = '22023';
+    END IF;
     IF parent <> ALL (ARRAY['request_bodies', 'chunks', 'releases']) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
+    -- alone: another that began meanwhile would have looked for the leaf before it was there, and forget the digests of this one
+    PERFORM pg_advisory_xact_lock(7310581212);
     -- the leaf before says up to where that was done; what came later of calls before it stays, and is told
     SELECT coalesce((SELECT s.call_id FROM public.seals s
         WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(spot), 4, '0') ORDER BY s.call_id DESC LIMIT 1), low) INTO low;

@@ -9,7 +9,7 @@ from typing import Final
 
 from db.canonical import FORMS
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK
-from db.migrations.retaining import CAME_MEANWHILE, GONE, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
+from db.migrations.retaining import CAME_MEANWHILE, GONE, LEVEL, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
 
 LET_GO: Final = "sluice.let_go"
 """A setting of the owner's session: what has other rows than its seals count goes too, and the leaf says of how many calls that was. A call
@@ -52,7 +52,9 @@ _WORK = """
             ) THEN
                 RETURN {no_checkpoint};
             END IF;
-            IF EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.position > seen AND s.call_id < bound AND s.part >= 0) THEN
+            IF EXISTS (
+                SELECT 1 FROM {schema}.seals s WHERE s.position > seen AND (s.part = {gone} OR s.call_id < bound AND s.part >= 0)
+            ) THEN
                 RETURN {came};
             END IF;
             IF differing > 0 AND NOT is_let_go THEN
@@ -119,12 +121,20 @@ DECLARE
     tries integer := 0;
     parent text;
     part text;
-BEGIN
+BEGIN{level}
     SELECT coalesce(max(position), -1) INTO seen FROM {schema}.seals;
     SELECT {gone_id}, {gone_at} INTO gone, after;
+    -- the leaf of the highest bound speaks for all rows before it, so each is the newest too
+    IF day > (now() AT TIME ZONE 'UTC')::date OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
+        RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
+    END IF;
 {steps}
     is_let_go := coalesce(is_let_go, false);
 {tries}
+    -- what came late goes by the same bound, which counts in its last digits
+    IF gone >= bound THEN
+        bound := (left(gone::text, 32) || lpad(to_hex(('x' || right(gone::text, 4))::bit(16)::integer + 1), 4, '0'))::uuid;
+    END IF;
     said := ARRAY[dropped];
     IF differing > 0 THEN
         said := said || differing;
@@ -156,13 +166,15 @@ def function(schema: str, version: int, tables: Iterable[str]) -> str:
     )
     values = {
         "schema": schema, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK, "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT,
-        "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS,
+        "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS, "gone": GONE,
         "tables": ", ".join(f"'{name}'" for name in tables),
     }  # fmt: skip
     named = ", ".join(f"'{name}'" for name in sealed)
     gone_id, gone_at = _gone(f"{schema}.")
     tries = TRIES.format(work=_WORK.format(**values))
-    return _DROP.format(schema=schema, let_go=LET_GO, sealed=named, gone=GONE, gone_id=gone_id, gone_at=gone_at, steps=steps, tries=tries)
+    return _DROP.format(
+        schema=schema, level=LEVEL, let_go=LET_GO, sealed=named, gone=GONE, gone_id=gone_id, gone_at=gone_at, steps=steps, tries=tries
+    )
 
 
 def _gone(schema: str) -> list[str]:

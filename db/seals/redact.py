@@ -13,11 +13,12 @@ import psycopg
 from psycopg import sql
 
 from db.canonical import FORMS
-from db.filters import first_id
+from db.filters import created_at, first_id
 from db.link import conninfo
 from db.migrations.dropping import LET_GO, compared
 from db.migrations.retaining import CAME_MEANWHILE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
 from db.seals.seal import Sealer
+from db.seals.verify_tree import find_dropped
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
 
@@ -94,8 +95,9 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     """Drop the rows of all calls that began before `day` (UTC, from 1970 on), and leave their seals; returns how many calls they were.
 
     A seal of its own says who did it and why; where there are none nothing is done. With `dry_run` it is only read, and nobody waits:
-    dropping takes the tables for itself. Raises InvalidRequest as long as one of them is under no checkpoint or has other rows
-    than its seals count, Forbidden, AuditUnavailable. `damaged`: for the owner those go too, and the leaf says of how many calls that was.
+    dropping takes the tables for itself. Where rows of a later day went already, those that came late go up to that day. Raises
+    InvalidRequest as long as one of them is under no checkpoint or has other rows than its seals count, and for a day that is not over;
+    Forbidden, AuditUnavailable. `damaged`: for the owner those go too, and the leaf says of how many calls that was.
     """
     if day.year < 1970:
         # there are no such calls, and the function would take that day for one after all others
@@ -103,6 +105,7 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     with changing(database_url) as connection:
         if not number(connection, f"SELECT {_MAY_DROP}::int", {}):
             raise Forbidden(_NOT_OWNER)
+        day = check_day(connection, day)
         bound: dict[str, object] = {"bound": first_id(datetime.combine(day, time(), UTC))}
         calls = number(connection, _WOULD_DROP, bound)
         if (
@@ -120,10 +123,36 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     return calls
 
 
+def raise_day(connection: psycopg.Connection, day: date) -> date:
+    """Return the day up to which rows went already where the given one is earlier: no leaf that says what went goes behind one before."""
+    at = created_at(find_dropped(connection).before)
+    return max(day, date.max if at is None else at.date())
+
+
+def check_day(connection: psycopg.Connection, day: date) -> date:
+    """Return the day before which all rows go where those before the given one should. Raises InvalidRequest where it is not over."""
+    day = raise_day(connection, day)
+    if day > read_today(connection):
+        problem = f"{day} is not over yet: that rows of all days before it go was asked for, or a leaf of the tree says that they went"
+        raise InvalidRequest(problem, param="before")
+    return day
+
+
+def read_today(connection: psycopg.Connection) -> date:
+    """Return the day (UTC) by the database's clock: who takes rows away may have one of its own that is wrong."""
+    row = connection.execute("SELECT (now() AT TIME ZONE 'UTC')::date").fetchone()
+    assert row is not None
+    found: date = row[0]
+    return found
+
+
 def connect(database_url: str) -> psycopg.Connection:
     """Return a connection to change the record with. Raises AuditUnavailable."""
     try:
-        return psycopg.connect(conninfo(database_url), autocommit=True)
+        connection = psycopg.connect(conninfo(database_url), autocommit=True)
+        # whatever the database's default is: what is counted under a lock has to be seen as it is then
+        connection.execute("SET default_transaction_isolation = 'read committed'")
+        return connection
     except (psycopg.Error, OSError) as error:
         raise AuditUnavailable("the audit log cannot be changed now") from error
 
