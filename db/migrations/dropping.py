@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from db.canonical import FORMS
-from db.locks import PARTITIONS_LOCK, SEAL_LOCK
+from db.locks import PARTITIONS_LOCK, SEAL_LOCK, USAGE_LOCK
 from db.migrations.retaining import CAME_MEANWHILE, GONE, LEVEL, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
 
 LET_GO: Final = "sluice.let_go"
@@ -37,7 +37,9 @@ SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h
 FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id)"""
 _GONE: Final = "coalesce((SELECT s.call_id {leaf}), '00000000-0000-0000-0000-000000000000')", "coalesce((SELECT s.position {leaf}), -1)"
 _LEAF: Final = "FROM {schema}seals s WHERE s.part = {part} ORDER BY s.call_id DESC LIMIT 1"
+# What makes figures of hours looks for the leaf first: it has to see either that or the rows.
 _WORK = """
+            PERFORM pg_advisory_xact_lock({usage_lock});
             PERFORM pg_advisory_xact_lock({seal_lock});
             IF EXISTS (
                 SELECT 1 FROM (SELECT call_id FROM {schema}.calls WHERE call_id < bound UNION ALL
@@ -89,6 +91,8 @@ _WORK = """
             DELETE FROM {schema}.audit_reviews WHERE call_id < bound;
             DELETE FROM {schema}.audits WHERE call_id < bound;
             DELETE FROM {schema}.labels WHERE call_id < bound;
+            DELETE FROM {schema}.dead_letters WHERE "left"(call_id, 36) COLLATE "C" < bound::text
+                AND "left"(call_id, 36) ~ '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$';
             DELETE FROM {schema}.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';
             DELETE FROM {schema}.kept_digests WHERE call_id < bound;
             FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
@@ -165,7 +169,8 @@ def function(schema: str, version: int, tables: Iterable[str]) -> str:
         _STEP.format(compared=_compared(spot, "bound", f"{schema}.", "gone", "after"), spot=spot) for spot in range(1, len(sealed) + 1)
     )
     values = {
-        "schema": schema, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK, "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT,
+        "schema": schema, "usage_lock": USAGE_LOCK, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK,
+        "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT,
         "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS, "gone": GONE,
         "tables": ", ".join(f"'{name}'" for name in tables),
     }  # fmt: skip

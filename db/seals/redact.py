@@ -22,6 +22,8 @@ from db.seals.verify_tree import find_dropped
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
 
+RESTORED = "sluice_restored"
+"""The schema of days that were put back from an archive (`db.seals.restore`), beside the record."""
 _NOT_OWNER = "this database user may not do that; it needs the owner of the tables"
 _NOT_DROPPED = {
     NO_SEAL: "some of these calls have no seal yet", NO_CHECKPOINT: "some of these calls are under no checkpoint yet",
@@ -41,6 +43,7 @@ SELECT CASE
 _LETTERS: LiteralString = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('dead_letters')
 """
+_PUT_BACK: LiteralString = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname = %s AND tablename = ANY(%s)"
 _IN_USE: LiteralString = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid IN (to_regclass('audit_reviews'), to_regclass('labels'))
@@ -67,7 +70,7 @@ def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = Fal
         if rows and not dry_run:
             with Sealer(database_url) as sealer:
                 sealer.seal([call_id])
-            _delete_late_lines(connection, call_id)
+            _delete_late(connection, call_id)
         if (rows or rewrite) and not dry_run:
             _vacuum(connection, call_id, "(FULL) " if rewrite else "")
     return rows
@@ -78,17 +81,26 @@ def _redact(connection: psycopg.Connection, call_id: UUID, reason: str, *, dry_r
     with connection.transaction() as transaction:
         letters = number(connection, "SELECT count(*) FROM dead_letters WHERE call_id = %s", (str(call_id),))
         rows = number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
-        rows += letters if rows >= 0 else 0
+        rows += letters + _delete_restored(connection, call_id) if rows >= 0 else 0
         if dry_run or rows <= 0:
             raise psycopg.Rollback(transaction)
     return rows
 
 
-def _delete_late_lines(connection: psycopg.Connection, call_id: UUID) -> None:
-    """Debug lines that were being written meanwhile: their writer looked for the redaction before it was there. It is waited for."""
-    with connection.transaction():
-        connection.execute("LOCK TABLE debug_logs IN SHARE ROW EXCLUSIVE MODE")
-        connection.execute("DELETE FROM debug_logs WHERE call_id = %s", (call_id,))
+def _delete_late(connection: psycopg.Connection, call_id: UUID) -> None:
+    """Delete what was being written meanwhile: its writer looked for the redaction before it was there. It is waited for."""
+    for table in map(sql.Identifier, ("debug_logs", "histories")):
+        with connection.transaction():
+            connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table))
+            connection.execute(sql.SQL("DELETE FROM {} WHERE call_id = %s").format(table), (call_id,))
+
+
+def _delete_restored(connection: psycopg.Connection, call_id: UUID) -> int:
+    """Delete what was put back of the call, with what no seal here would cover: returns how many rows."""
+    return sum(
+        connection.execute(sql.SQL("DELETE FROM {} WHERE call_id = %s").format(sql.Identifier(*table)), (call_id,)).rowcount
+        for table in connection.execute(_PUT_BACK, (RESTORED, [form.table for form in FORMS])).fetchall()
+    )
 
 
 def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False, damaged: bool = False) -> int:
@@ -193,7 +205,7 @@ def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -
     places = [(form.table, form.table) for form in FORMS if form.content]
     # their rows are gone: of the day of the call
     places += [(table, of) for table in ("histories", "debug_logs") for of in ("calls", "ends")]
-    tables = set(connection.execute(_LETTERS))
+    tables = {*connection.execute(_LETTERS), *connection.execute(_PUT_BACK, (RESTORED, [form.table for form in FORMS]))}
     for table, of in places:
         tables |= set(
             connection.execute(

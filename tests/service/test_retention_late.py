@@ -14,7 +14,9 @@ import pytest
 from db.link import conninfo
 from db.locks import SEAL_LOCK
 from db.migrations.migrate import upgrade
-from db.seals.redact import drop_before
+from db.seals.archive import archive_day
+from db.seals.redact import drop_before, redact
+from db.seals.restore import restore
 from db.seals.retention import Retention
 from db.seals.seal import Sealer
 from db.seals.standing import standing
@@ -172,3 +174,43 @@ def test_whoever_waits_for_another_that_takes_the_same_rows_leaves_what_it_kept(
         assert second.result() == [(0,)]
     report = verify(log.url)
     assert (report.ok, report.shed) == (True, 4), report.findings
+
+
+def test_rows_that_came_after_the_others_went_are_restored_with_them(log: Log, tmp_path: Path) -> None:
+    query = "SELECT call_id, seq, raw FROM {}.chunks WHERE call_id = ANY(%s) ORDER BY 1, 2"
+    old = log.calls[:4]
+    before = rows(log.url, query.format("public"), old)
+    take(log.url, str(tmp_path), chunks=8)
+    for seq in (77, 78):
+        # the second time it is in two folders
+        rows(log.url, LATE_CHUNK.replace("77", str(seq)), log.calls[0])
+        with Sealer(log.url) as sealer:
+            assert sealer.seal([log.calls[0]]) == 1
+            sealer.checkpoint()
+        archive_day(log.url, DAY, tmp_path)
+    take(log.url, str(tmp_path), everything=8)
+    restore(log.url, tmp_path, DAY)
+    late = [(log.calls[0], seq, b"late") for seq in (77, 78)]
+    assert rows(log.url, query.format("sluice_restored"), old) == sorted(before + late)
+
+
+def test_what_was_put_back_of_a_call_that_is_redacted_goes_too(log: Log, tmp_path: Path) -> None:
+    archive_day(log.url, DAY, tmp_path)
+    restore(log.url, tmp_path, DAY)
+    counted = "SELECT count(DISTINCT call_id)::int, bool_or(call_id = %s) FROM sluice_restored.request_bodies"
+    assert redact(log.url, log.calls[0], "asked for", dry_run=True) == redact(log.url, log.calls[0], "asked for") > 0
+    assert rows(log.url, counted, log.calls[0]) == [(3, False)]
+    assert redact(log.url, log.calls[0], "again") == 0
+
+
+def test_dead_letters_go_with_their_calls(log: Log) -> None:
+    named = (str(log.calls[0]), str(log.calls[-1]), "no call", f"{log.calls[0]} and more", "0" * 36, "0")
+    for n, call in enumerate(named):
+        rows(
+            log.url,
+            "INSERT INTO dead_letters (sha256, call_id, kind, raw, reason) VALUES (%s, %s, 'block', 'secret', 'r')",
+            bytes([n]),
+            call,
+        )
+    take(log.url, everything=3)
+    assert rows(log.url, "SELECT call_id FROM dead_letters ORDER BY sha256") == [(named[at],) for at in (1, 2, 4, 5)]
