@@ -68,8 +68,15 @@ DECLARE
     parent text;
     part text;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone' USING ERRCODE = '22023';
+    END IF;
     SELECT coalesce(max(position), -1) INTO seen FROM public.seals;
     SELECT coalesce((SELECT s.call_id FROM public.seals s WHERE s.part = -1 ORDER BY s.call_id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000'), coalesce((SELECT s.position FROM public.seals s WHERE s.part = -1 ORDER BY s.call_id DESC LIMIT 1), -1) INTO gone, after;
+    -- the leaf of the highest bound speaks for all rows before it, so each is the newest too
+    IF day > (now() AT TIME ZONE 'UTC')::date OR day < (public.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
+        RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
+    END IF;
 
     
 WITH shed AS MATERIALIZED (
@@ -350,6 +357,7 @@ FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USI
         tries := tries + 1;
         BEGIN
             PERFORM set_config('lock_timeout', '5s', true);
+            PERFORM pg_advisory_xact_lock(7310581207);
             PERFORM pg_advisory_xact_lock(7310581203);
             IF EXISTS (
                 SELECT 1 FROM (SELECT call_id FROM public.calls WHERE call_id < bound UNION ALL
@@ -364,7 +372,9 @@ FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USI
             ) THEN
                 RETURN -2;
             END IF;
-            IF EXISTS (SELECT 1 FROM public.seals s WHERE s.position > seen AND s.call_id < bound AND s.part >= 0) THEN
+            IF EXISTS (
+                SELECT 1 FROM public.seals s WHERE s.position > seen AND (s.part = -1 OR s.call_id < bound AND s.part >= 0)
+            ) THEN
                 RETURN -3;
             END IF;
             IF differing > 0 AND NOT is_let_go THEN
@@ -399,6 +409,8 @@ FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USI
             DELETE FROM public.audit_reviews WHERE call_id < bound;
             DELETE FROM public.audits WHERE call_id < bound;
             DELETE FROM public.labels WHERE call_id < bound;
+            DELETE FROM public.dead_letters WHERE "left"(call_id, 36) COLLATE "C" < bound::text
+                AND "left"(call_id, 36) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
             DELETE FROM public.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';
             DELETE FROM public.kept_digests WHERE call_id < bound;
             FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
@@ -418,6 +430,10 @@ FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USI
             PERFORM pg_sleep(0.3);
         END;
     END LOOP;
+    -- what came late goes by the same bound, which counts in its last digits
+    IF gone >= bound THEN
+        bound := (left(gone::text, 32) || lpad(to_hex(('x' || right(gone::text, 4))::bit(16)::integer + 1), 4, '0'))::uuid;
+    END IF;
     said := ARRAY[dropped];
     IF differing > 0 THEN
         said := said || differing;
@@ -831,7 +847,9 @@ BEGIN
         UPDATE public.labels l SET note = '' WHERE l.call_id = given AND l.note <> '';
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
-        UPDATE public.reads r SET filters = '' WHERE r.call_ids @> ARRAY[given] AND r.filters <> '';
+        -- the path of a session's page has its name, which is content
+        UPDATE public.reads r SET filters = '', path = coalesce(substring(r.path FROM '^/debug/sessions/[^/]*/'), r.path)
+            WHERE r.call_ids @> ARRAY[given] AND (r.filters <> '' OR r.path ~ '^/debug/sessions/[^/]*/.');
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
     END IF;
@@ -895,8 +913,14 @@ DECLARE
     made bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(7310581207);
-    DELETE FROM public.usage_hours u WHERE u.hour = its_hour OR u.hour < now() - interval '400 days';
-    DELETE FROM public.judge_hours u WHERE u.hour = its_hour OR u.hour < now() - interval '400 days';
+    DELETE FROM public.usage_hours u WHERE u.hour < now() - interval '400 days';
+    DELETE FROM public.judge_hours u WHERE u.hour < now() - interval '400 days';
+    -- of an hour whose calls were dropped these figures are all that is left
+    IF EXISTS (SELECT 1 FROM public.seals s WHERE s.part = -1 AND s.call_id > low) THEN
+        RETURN 0;
+    END IF;
+    DELETE FROM public.usage_hours u WHERE u.hour = its_hour;
+    DELETE FROM public.judge_hours u WHERE u.hour = its_hour;
     INSERT INTO public.usage_hours SELECT its_hour, row_number() OVER (), u.* FROM public.sluice_usage(low, high) u;
     GET DIAGNOSTICS made = ROW_COUNT;
     INSERT INTO public.judge_hours SELECT its_hour, row_number() OVER (), u.* FROM public.sluice_judged(low, high) u;
@@ -927,9 +951,14 @@ DECLARE
     parts text[];
     part text;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone' USING ERRCODE = '22023';
+    END IF;
     IF parent <> ALL (ARRAY['request_bodies', 'chunks', 'releases']) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
+    -- alone: another that began meanwhile would have looked for the leaf before it was there, and forget the digests of this one
+    PERFORM pg_advisory_xact_lock(7310581212);
     -- the leaf before says up to where that was done; what came later of calls before it stays, and is told
     SELECT coalesce((SELECT s.call_id FROM public.seals s
         WHERE s.part = -2 AND right(s.call_id::text, 4) = lpad(to_hex(spot), 4, '0') ORDER BY s.call_id DESC LIMIT 1), low) INTO low;
@@ -1038,6 +1067,7 @@ DECLARE
     part record;
     today date := (now() AT TIME ZONE 'UTC')::date;
     total bigint;
+    size bigint;
     gone integer := 0;
 BEGIN
     IF days < 0 OR most < 0 THEN
@@ -1046,6 +1076,14 @@ BEGIN
     PERFORM pg_advisory_xact_lock(7310581202);
     SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0) INTO total FROM pg_inherits i
         WHERE i.inhparent = 'public.debug_logs'::regclass;
+    DELETE FROM sluice_parts.debug_logs_default d WHERE d.call_id
+        < (lpad(to_hex((extract(epoch FROM (today - days)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+    size := pg_total_relation_size('sluice_parts.debug_logs_default');
+    IF total > most AND size > most / 4 AND EXISTS (SELECT 1 FROM sluice_parts.debug_logs_default) THEN
+        TRUNCATE TABLE sluice_parts.debug_logs_default;
+        total := total - size;
+        gone := gone + 1;
+    END IF;
     FOR part IN
         SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day, pg_total_relation_size(c.oid) AS size
         FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid

@@ -13,3 +13,5 @@ USAGE_TURN_LOCK: Final = 7_310_581_208
 """Sees to it that there are such rows."""
 RETENTION_LOCK: Final = 7_310_581_211
 """Takes old rows away."""
+SHED_LOCK: Final = 7_310_581_212
+"""Takes those of one table away, in the function of the database that does it."""

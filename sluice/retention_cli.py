@@ -4,7 +4,6 @@ An audit writer does the same once a day, a table and day a minute.
 """
 
 import sys
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -46,7 +45,7 @@ def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
     if not kept.days:
         raise InvalidRequest("the configuration has no `retention`: everything is kept for ever")
     with Retention(database_url(), kept.days, kept.archive) as work:
-        steps = work.due(datetime.now(UTC).date())
+        steps = work.due()
         if dry_run or not steps:
             return [_item(step, None) for step in steps]
         if not yes:
@@ -58,7 +57,7 @@ def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
         while steps and steps[0] not in done:
             done.append(steps[0])
             items.append(_item(steps[0], work.take(steps[0])))
-            steps = work.due(datetime.now(UTC).date())
+            steps = work.due()
         return items
 
 

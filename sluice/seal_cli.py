@@ -194,7 +194,7 @@ def drop(
 
     def work(*, dry_run: bool) -> int:
         why, folder = _given(reason), archive_cli.archive_folder()
-        if dry_run or not folder:
+        if dry_run or not folder or until.year < 1970:
             return drop_before(database_url(), until, why, dry_run=dry_run, damaged=damaged)
         with Retention(database_url(), {}, folder) as retention:
             archive_cli.take_turn(retention)

@@ -36,6 +36,8 @@ BEGIN
 END
 $$
 """
+# Rows of days without a partition, for example of a clock that is wrong, lie in the default one. Those that are too old go by themselves.
+# Emptied as a whole it is only where it alone takes a quarter of the room: else it would take that of all days after it, each time anew.
 _TRIM = """
 CREATE FUNCTION sluice_trim_debug_logs(days integer, most bigint) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
@@ -43,6 +45,7 @@ DECLARE
     part record;
     today date := (now() AT TIME ZONE 'UTC')::date;
     total bigint;
+    size bigint;
     gone integer := 0;
 BEGIN
     IF days < 0 OR most < 0 THEN
@@ -51,6 +54,14 @@ BEGIN
     PERFORM pg_advisory_xact_lock({lock});
     SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0) INTO total FROM pg_inherits i
         WHERE i.inhparent = '{schema}.debug_logs'::regclass;
+    DELETE FROM sluice_parts.debug_logs_default d WHERE d.call_id
+        < (lpad(to_hex((extract(epoch FROM (today - days)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+    size := pg_total_relation_size('sluice_parts.debug_logs_default');
+    IF total > most AND size > most / 4 AND EXISTS (SELECT 1 FROM sluice_parts.debug_logs_default) THEN
+        TRUNCATE TABLE sluice_parts.debug_logs_default;
+        total := total - size;
+        gone := gone + 1;
+    END IF;
     FOR part IN
         SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day, pg_total_relation_size(c.oid) AS size
         FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from db.canonical import FORMS
-from db.locks import PARTITIONS_LOCK, SEAL_LOCK
-from db.migrations.retaining import CAME_MEANWHILE, GONE, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
+from db.locks import PARTITIONS_LOCK, SEAL_LOCK, USAGE_LOCK
+from db.migrations.retaining import CAME_MEANWHILE, GONE, LEVEL, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
 
 LET_GO: Final = "sluice.let_go"
 """A setting of the owner's session: what has other rows than its seals count goes too, and the leaf says of how many calls that was. A call
@@ -37,7 +37,9 @@ SELECT count(*) FILTER (WHERE call_id >= (SELECT until FROM shed) AND coalesce(h
 FROM (SELECT * FROM sealed UNION ALL SELECT * FROM again) s FULL JOIN held h USING (call_id)"""
 _GONE: Final = "coalesce((SELECT s.call_id {leaf}), '00000000-0000-0000-0000-000000000000')", "coalesce((SELECT s.position {leaf}), -1)"
 _LEAF: Final = "FROM {schema}seals s WHERE s.part = {part} ORDER BY s.call_id DESC LIMIT 1"
+# What makes figures of hours looks for the leaf first: it has to see either that or the rows.
 _WORK = """
+            PERFORM pg_advisory_xact_lock({usage_lock});
             PERFORM pg_advisory_xact_lock({seal_lock});
             IF EXISTS (
                 SELECT 1 FROM (SELECT call_id FROM {schema}.calls WHERE call_id < bound UNION ALL
@@ -52,7 +54,9 @@ _WORK = """
             ) THEN
                 RETURN {no_checkpoint};
             END IF;
-            IF EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.position > seen AND s.call_id < bound AND s.part >= 0) THEN
+            IF EXISTS (
+                SELECT 1 FROM {schema}.seals s WHERE s.position > seen AND (s.part = {gone} OR s.call_id < bound AND s.part >= 0)
+            ) THEN
                 RETURN {came};
             END IF;
             IF differing > 0 AND NOT is_let_go THEN
@@ -87,6 +91,8 @@ _WORK = """
             DELETE FROM {schema}.audit_reviews WHERE call_id < bound;
             DELETE FROM {schema}.audits WHERE call_id < bound;
             DELETE FROM {schema}.labels WHERE call_id < bound;
+            DELETE FROM {schema}.dead_letters WHERE "left"(call_id, 36) COLLATE "C" < bound::text
+                AND "left"(call_id, 36) ~ '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$';
             DELETE FROM {schema}.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';
             DELETE FROM {schema}.kept_digests WHERE call_id < bound;
             FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
@@ -119,12 +125,20 @@ DECLARE
     tries integer := 0;
     parent text;
     part text;
-BEGIN
+BEGIN{level}
     SELECT coalesce(max(position), -1) INTO seen FROM {schema}.seals;
     SELECT {gone_id}, {gone_at} INTO gone, after;
+    -- the leaf of the highest bound speaks for all rows before it, so each is the newest too
+    IF day > (now() AT TIME ZONE 'UTC')::date OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
+        RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
+    END IF;
 {steps}
     is_let_go := coalesce(is_let_go, false);
 {tries}
+    -- what came late goes by the same bound, which counts in its last digits
+    IF gone >= bound THEN
+        bound := (left(gone::text, 32) || lpad(to_hex(('x' || right(gone::text, 4))::bit(16)::integer + 1), 4, '0'))::uuid;
+    END IF;
     said := ARRAY[dropped];
     IF differing > 0 THEN
         said := said || differing;
@@ -155,14 +169,17 @@ def function(schema: str, version: int, tables: Iterable[str]) -> str:
         _STEP.format(compared=_compared(spot, "bound", f"{schema}.", "gone", "after"), spot=spot) for spot in range(1, len(sealed) + 1)
     )
     values = {
-        "schema": schema, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK, "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT,
-        "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS,
+        "schema": schema, "usage_lock": USAGE_LOCK, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK,
+        "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT,
+        "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS, "gone": GONE,
         "tables": ", ".join(f"'{name}'" for name in tables),
     }  # fmt: skip
     named = ", ".join(f"'{name}'" for name in sealed)
     gone_id, gone_at = _gone(f"{schema}.")
     tries = TRIES.format(work=_WORK.format(**values))
-    return _DROP.format(schema=schema, let_go=LET_GO, sealed=named, gone=GONE, gone_id=gone_id, gone_at=gone_at, steps=steps, tries=tries)
+    return _DROP.format(
+        schema=schema, level=LEVEL, let_go=LET_GO, sealed=named, gone=GONE, gone_id=gone_id, gone_at=gone_at, steps=steps, tries=tries
+    )
 
 
 def _gone(schema: str) -> list[str]:

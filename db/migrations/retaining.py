@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from db.canonical import FORMS, REDACTED, VERSION, Form
-from db.locks import PARTITIONS_LOCK, SEAL_LOCK
+from db.locks import PARTITIONS_LOCK, SEAL_LOCK, SHED_LOCK
 
 KEEP: Final = "sluice_keep_digests(text, uuid, uuid)"
 SHED: Final = "sluice_shed(text, date, text)"
@@ -55,6 +55,12 @@ _STEP = """
             ) x GROUP BY x.call_id
             ON CONFLICT (call_id, place) DO UPDATE SET rows = excluded.rows, sha256 = excluded.sha256;
         GET DIAGNOSTICS kept = ROW_COUNT;
+    END IF;"""
+# Rows are counted after the locks, each time by a new look: under another level it would be that of before, and what came meanwhile went
+# uncounted with its table.
+LEVEL: Final = """
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone' USING ERRCODE = '22023';
     END IF;"""
 # Whoever drops a partition keeps all inserts into the table waiting from the moment it asks. So it asks for 200 ms, as migrations do, then
 # lets all locks go and tries again; and all that takes long is done before.
@@ -147,10 +153,12 @@ DECLARE
     tries integer := 0;
     parts text[];
     part text;
-BEGIN
+BEGIN{level}
     IF parent <> ALL (ARRAY[{sheddable}]) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
+    -- alone: another that began meanwhile would have looked for the leaf before it was there, and forget the digests of this one
+    PERFORM pg_advisory_xact_lock({shed_lock});
     -- the leaf before says up to where that was done; what came later of calls before it stays, and is told
     SELECT coalesce((SELECT s.call_id FROM {schema}.seals s
         WHERE s.part = {part} AND right(s.call_id::text, 4) = lpad(to_hex(spot), 4, '0') ORDER BY s.call_id DESC LIMIT 1), low) INTO low;
@@ -223,7 +231,8 @@ def functions(schema: str, version: int = VERSION) -> list[str]:
     """Return the statements that make the functions for the tables of this version; nobody may run them until they get the right."""
     tables = ", ".join(f"'{form.table}'" for form in FORMS if form.since <= version)
     values = {
-        "schema": schema, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK, "tables": tables, "part": PART_SHED,
+        "schema": schema, "level": LEVEL, "shed_lock": SHED_LOCK, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK,
+        "tables": tables, "part": PART_SHED,
         "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT, "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS,
         "sheddable": ", ".join(f"'{name}'" for name in SHEDDABLE), "forgettable": ", ".join(f"'{name}'" for name in FORGETTABLE),
     }  # fmt: skip

@@ -49,7 +49,9 @@ BEGIN
         UPDATE {schema}.labels l SET note = '' WHERE l.call_id = given AND l.note <> '';
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
-        UPDATE {schema}.reads r SET filters = '' WHERE r.call_ids @> ARRAY[given] AND r.filters <> '';
+        -- the path of a session's page has its name, which is content
+        UPDATE {schema}.reads r SET filters = '', path = coalesce(substring(r.path FROM '^/debug/sessions/[^/]*/'), r.path)
+            WHERE r.call_ids @> ARRAY[given] AND (r.filters <> '' OR r.path ~ '^/debug/sessions/[^/]*/.');
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
     END IF;

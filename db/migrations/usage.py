@@ -2,12 +2,14 @@
 
 An hour is that in which calls began. Its rows are made anew as a whole, so a row that came late is counted the next time, and two writers
 at once make the same. What makes them also answers for the hour that is not over, so a page and the tables cannot count in two ways. They
-hold names and numbers alone: a redaction leaves them as they are, and so does the drop of a day. Must not know: connections.
+hold names and numbers alone: a redaction leaves them as they are, and so does the drop of a day, whose hours are not made anew after it.
+Must not know: connections.
 """
 
 from typing import Final
 
 from db.locks import USAGE_LOCK
+from db.migrations.retaining import GONE
 from protocol.records import PASSED
 
 ROLL_UP: Final = "sluice_roll_up(timestamp with time zone)"
@@ -104,8 +106,14 @@ DECLARE
     made bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock({lock});
-    DELETE FROM {schema}.usage_hours u WHERE u.hour = its_hour OR u.hour < now() - interval '{kept} days';
-    DELETE FROM {schema}.judge_hours u WHERE u.hour = its_hour OR u.hour < now() - interval '{kept} days';
+    DELETE FROM {schema}.usage_hours u WHERE u.hour < now() - interval '{kept} days';
+    DELETE FROM {schema}.judge_hours u WHERE u.hour < now() - interval '{kept} days';
+    -- of an hour whose calls were dropped these figures are all that is left
+    IF EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.part = {gone} AND s.call_id > low) THEN
+        RETURN 0;
+    END IF;
+    DELETE FROM {schema}.usage_hours u WHERE u.hour = its_hour;
+    DELETE FROM {schema}.judge_hours u WHERE u.hour = its_hour;
     INSERT INTO {schema}.usage_hours SELECT its_hour, row_number() OVER (), u.* FROM {schema}.sluice_usage(low, high) u;
     GET DIAGNOSTICS made = ROW_COUNT;
     INSERT INTO {schema}.judge_hours SELECT its_hour, row_number() OVER (), u.* FROM {schema}.sluice_judged(low, high) u;
@@ -123,6 +131,6 @@ def functions(schema: str) -> list[str]:
     """Return the statements that make the functions. The one that writes nobody may run until they get the right."""
     given = {
         "schema": schema, "passed": PASSED, "columns": ", ".join(f"{name} bigint" for name in SUMS), "ratio": MS_RATIO,
-        "last": MS_CLASSES - 1, "lock": USAGE_LOCK, "kept": KEPT_DAYS,
+        "last": MS_CLASSES - 1, "lock": USAGE_LOCK, "kept": KEPT_DAYS, "gone": GONE,
     }  # fmt: skip
     return [*(one.format(**given) for one in (_USAGE, _JUDGED, _ROLL_UP)), f"REVOKE ALL ON FUNCTION {ROLL_UP} FROM PUBLIC"]

@@ -13,14 +13,17 @@ import psycopg
 from psycopg import sql
 
 from db.canonical import FORMS
-from db.filters import first_id
+from db.filters import created_at, first_id
 from db.link import conninfo
 from db.migrations.dropping import LET_GO, compared
 from db.migrations.retaining import CAME_MEANWHILE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
 from db.seals.seal import Sealer
+from db.seals.verify_tree import find_dropped
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
 
+RESTORED = "sluice_restored"
+"""The schema of days that were put back from an archive (`db.seals.restore`), beside the record."""
 _NOT_OWNER = "this database user may not do that; it needs the owner of the tables"
 _NOT_DROPPED = {
     NO_SEAL: "some of these calls have no seal yet", NO_CHECKPOINT: "some of these calls are under no checkpoint yet",
@@ -40,6 +43,7 @@ SELECT CASE
 _LETTERS: LiteralString = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('dead_letters')
 """
+_PUT_BACK: LiteralString = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname = %s AND tablename = ANY(%s)"
 _IN_USE: LiteralString = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid IN (to_regclass('audit_reviews'), to_regclass('labels'))
@@ -66,7 +70,7 @@ def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = Fal
         if rows and not dry_run:
             with Sealer(database_url) as sealer:
                 sealer.seal([call_id])
-            _delete_late_lines(connection, call_id)
+            _delete_late(connection, call_id)
         if (rows or rewrite) and not dry_run:
             _vacuum(connection, call_id, "(FULL) " if rewrite else "")
     return rows
@@ -77,25 +81,35 @@ def _redact(connection: psycopg.Connection, call_id: UUID, reason: str, *, dry_r
     with connection.transaction() as transaction:
         letters = number(connection, "SELECT count(*) FROM dead_letters WHERE call_id = %s", (str(call_id),))
         rows = number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
-        rows += letters if rows >= 0 else 0
+        rows += letters + _delete_restored(connection, call_id) if rows >= 0 else 0
         if dry_run or rows <= 0:
             raise psycopg.Rollback(transaction)
     return rows
 
 
-def _delete_late_lines(connection: psycopg.Connection, call_id: UUID) -> None:
-    """Debug lines that were being written meanwhile: their writer looked for the redaction before it was there. It is waited for."""
-    with connection.transaction():
-        connection.execute("LOCK TABLE debug_logs IN SHARE ROW EXCLUSIVE MODE")
-        connection.execute("DELETE FROM debug_logs WHERE call_id = %s", (call_id,))
+def _delete_late(connection: psycopg.Connection, call_id: UUID) -> None:
+    """Delete what was being written meanwhile: its writer looked for the redaction before it was there. It is waited for."""
+    for table in map(sql.Identifier, ("debug_logs", "histories")):
+        with connection.transaction():
+            connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table))
+            connection.execute(sql.SQL("DELETE FROM {} WHERE call_id = %s").format(table), (call_id,))
+
+
+def _delete_restored(connection: psycopg.Connection, call_id: UUID) -> int:
+    """Delete what was put back of the call, with what no seal here would cover: returns how many rows."""
+    return sum(
+        connection.execute(sql.SQL("DELETE FROM {} WHERE call_id = %s").format(sql.Identifier(*table)), (call_id,)).rowcount
+        for table in connection.execute(_PUT_BACK, (RESTORED, [form.table for form in FORMS])).fetchall()
+    )
 
 
 def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False, damaged: bool = False) -> int:
     """Drop the rows of all calls that began before `day` (UTC, from 1970 on), and leave their seals; returns how many calls they were.
 
     A seal of its own says who did it and why; where there are none nothing is done. With `dry_run` it is only read, and nobody waits:
-    dropping takes the tables for itself. Raises InvalidRequest as long as one of them is under no checkpoint or has other rows
-    than its seals count, Forbidden, AuditUnavailable. `damaged`: for the owner those go too, and the leaf says of how many calls that was.
+    dropping takes the tables for itself. Where rows of a later day went already, those that came late go up to that day. Raises
+    InvalidRequest as long as one of them is under no checkpoint or has other rows than its seals count, and for a day that is not over;
+    Forbidden, AuditUnavailable. `damaged`: for the owner those go too, and the leaf says of how many calls that was.
     """
     if day.year < 1970:
         # there are no such calls, and the function would take that day for one after all others
@@ -103,6 +117,7 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     with changing(database_url) as connection:
         if not number(connection, f"SELECT {_MAY_DROP}::int", {}):
             raise Forbidden(_NOT_OWNER)
+        day = check_day(connection, day)
         bound: dict[str, object] = {"bound": first_id(datetime.combine(day, time(), UTC))}
         calls = number(connection, _WOULD_DROP, bound)
         if (
@@ -120,10 +135,36 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     return calls
 
 
+def raise_day(connection: psycopg.Connection, day: date) -> date:
+    """Return the day up to which rows went already where the given one is earlier: no leaf that says what went goes behind one before."""
+    at = created_at(find_dropped(connection).before)
+    return max(day, date.max if at is None else at.date())
+
+
+def check_day(connection: psycopg.Connection, day: date) -> date:
+    """Return the day before which all rows go where those before the given one should. Raises InvalidRequest where it is not over."""
+    day = raise_day(connection, day)
+    if day > read_today(connection):
+        problem = f"{day} is not over yet: that rows of all days before it go was asked for, or a leaf of the tree says that they went"
+        raise InvalidRequest(problem, param="before")
+    return day
+
+
+def read_today(connection: psycopg.Connection) -> date:
+    """Return the day (UTC) by the database's clock: who takes rows away may have one of its own that is wrong."""
+    row = connection.execute("SELECT (now() AT TIME ZONE 'UTC')::date").fetchone()
+    assert row is not None
+    found: date = row[0]
+    return found
+
+
 def connect(database_url: str) -> psycopg.Connection:
     """Return a connection to change the record with. Raises AuditUnavailable."""
     try:
-        return psycopg.connect(conninfo(database_url), autocommit=True)
+        connection = psycopg.connect(conninfo(database_url), autocommit=True)
+        # whatever the database's default is: what is counted under a lock has to be seen as it is then
+        connection.execute("SET default_transaction_isolation = 'read committed'")
+        return connection
     except (psycopg.Error, OSError) as error:
         raise AuditUnavailable("the audit log cannot be changed now") from error
 
@@ -164,7 +205,7 @@ def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -
     places = [(form.table, form.table) for form in FORMS if form.content]
     # their rows are gone: of the day of the call
     places += [(table, of) for table in ("histories", "debug_logs") for of in ("calls", "ends")]
-    tables = set(connection.execute(_LETTERS))
+    tables = {*connection.execute(_LETTERS), *connection.execute(_PUT_BACK, (RESTORED, [form.table for form in FORMS]))}
     for table, of in places:
         tables |= set(
             connection.execute(

@@ -18,10 +18,10 @@ from psycopg import sql
 from db.canonical import FORMS, REDACTED, Form
 from db.seals.folder import PIECE, UNREADABLE, Damaged, bounds_of, check_folder, file_of, folders_in, forms_of, read_manifest, read_seals
 from db.seals.proof import time_of_call
+from db.seals.redact import RESTORED as SCHEMA
 from db.seals.redact import changing, number
 from db.seals.shed import find_shed, name_of
 
-SCHEMA = "sluice_restored"
 _REDACTED: LiteralString = "SELECT call_id, count(*) FROM redactions WHERE call_id >= %s AND call_id < %s GROUP BY call_id"
 
 
@@ -38,7 +38,8 @@ class Copy:
 def restore(database_url: str, source: Path, day: date) -> int:
     """Put the rows of a day into tables of the schema `sluice_restored`, which they may be in already; returns how many rows.
 
-    Where there are several folders of the day, what a later one holds of a call in a table takes the place of what an earlier one does.
+    Where there are several folders of the day, what a later one holds of a call in a table takes the place of what an earlier one does. Of
+    a table whose rows had gone by then it holds only what came late, and that is added.
     Raises Damaged, OSError, AuditUnavailable.
     """
     folders = _of_day(source, day)
@@ -80,7 +81,7 @@ def copies_of(database_url: str, source: Path, call_id: UUID, *, is_more: bool) 
     for folder in folders:
         try:
             line = next((one for one in read_seals(folder) if one["call_id"] == str(call_id)), None)
-            more = gone - {(UUID(one["call_id"]).int & 0xFFFF) - 1 for one in read_manifest(folder)["gone"]}
+            more = gone - _gone_from(folder)
         except UNREADABLE:
             found.append(Copy(folder, is_readable=False))
             continue
@@ -91,6 +92,11 @@ def copies_of(database_url: str, source: Path, call_id: UUID, *, is_more: bool) 
 
 def _of_day(source: Path, day: date) -> list[Path]:
     return [one for one in folders_in(source) if one.name[:10] == str(day)]
+
+
+def _gone_from(folder: Path) -> set[int]:
+    """The places of the tables whose rows had gone when the folder was written."""
+    return {(UUID(one["call_id"]).int & 0xFFFF) - 1 for one in read_manifest(folder)["gone"]}
 
 
 def _redacted_since(connection: psycopg.Connection, folders: Sequence[Path], low: UUID, high: UUID) -> list[list[UUID]]:
@@ -105,10 +111,12 @@ def _redacted_since(connection: psycopg.Connection, folders: Sequence[Path], low
 
 
 def _restore_table(connection: psycopg.Connection, folder: Path, table: str, redacted: Sequence[UUID], *, is_first: bool) -> int:
-    """Put the rows of one file in the place of those that are there of the same calls; returns how many the file has."""
-    form = next((one for one in forms_of(read_manifest(folder)["form"]) if one.table == table), None)
-    if form is None:
+    """Put the rows of one file in the place of those that are there of the same calls, or are the same rows where those of the table had
+    gone by then; returns how many the file has."""
+    found = next(((place, one) for place, one in enumerate(forms_of(read_manifest(folder)["form"])) if one.table == table), None)
+    if found is None:
         return 0
+    place, form = found
     own, columns = sql.Identifier(SCHEMA, table), sql.SQL(form.columns)
     # what is left out is in no old version of a row either: it is taken away in a temporary table
     is_direct = is_first and not redacted
@@ -125,7 +133,9 @@ def _restore_table(connection: psycopg.Connection, folder: Path, table: str, red
     if not is_direct:
         if redacted and form.content:
             connection.execute(_emptied(form, piece), (list(redacted),))
-        connection.execute(sql.SQL("DELETE FROM {} WHERE call_id IN (SELECT call_id FROM {})").format(own, piece))
+        key = [name for name, _ in form.key] if place in _gone_from(folder) else []
+        same = sql.SQL(", ").join(map(sql.Identifier, ["call_id", *key]))
+        connection.execute(sql.SQL("DELETE FROM {0} WHERE ({2}) IN (SELECT {2} FROM {1})").format(own, piece, same))
         connection.execute(sql.SQL("INSERT INTO {0} ({2}) SELECT {2} FROM {1}").format(own, piece, columns))
         connection.execute(sql.SQL("DROP TABLE {}").format(piece))
     return int(row[0]) if row else 0

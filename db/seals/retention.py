@@ -6,7 +6,7 @@ to call them, and no other. Synchronous, one connection. Must not know: the conf
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from subprocess import Popen
@@ -24,7 +24,7 @@ from db.locks import RETENTION_LOCK
 from db.migrations.retaining import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER, SHED, SHEDDABLE
 from db.seals import archive_child
 from db.seals.archive import TABLES
-from db.seals.redact import connect, number, says_why
+from db.seals.redact import check_day, connect, number, raise_day, read_today, says_why
 from db.seals.shed import Shed, find_shed
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
@@ -125,10 +125,10 @@ class Retention:
         with says_why():
             return bool(number(self._lent, f"SELECT pg_try_advisory_lock({RETENTION_LOCK})::int", {}))
 
-    def due(self, today: date) -> list[Step]:
-        """Return what is too old, of each kind the oldest day first. Raises AuditUnavailable."""
+    def due(self) -> list[Step]:
+        """Return what is too old by the database's clock, of each kind the oldest day first. Raises AuditUnavailable."""
         with says_why():
-            return find_due(self._lent, self._days, today)
+            return find_due(self._lent, self._days, read_today(self._lent))
 
     def take(self, step: Step, why: str = WHY) -> int:
         """Take the rows away; returns how many calls, or rows under no seal, they were. Raises InvalidRequest as long as that may not be
@@ -136,6 +136,8 @@ class Retention:
         with says_why():
             if not number(self._lent, f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int", {}):
                 raise Forbidden(_NO_RIGHT)
+            if step.kind.way == "drop":
+                step = replace(step, until=check_day(self._lent, step.until))
             archived = self._write(step) if self._archive and step.kind.way != "forget" else None
             try:
                 taken = self._call(step, why, archived)
@@ -235,6 +237,11 @@ def _steps(connection: psycopg.Connection, kind: Kind, limit: date, shed: Shed) 
         # of a day with a partition that is said above, or it is of a month that is not over
         if first is not None and first < limit and not {f"{table}_{first:%Y%m%d}", f"{table}_{first:%Y%m}"} & names:
             sizes.setdefault(first + timedelta(days=1), 0)
+    if kind.way == "drop":
+        # what came late of days that went before goes in one step
+        gone = raise_day(connection, date.min)
+        if late := [sizes.pop(end) for end in sorted(sizes) if end <= gone]:
+            sizes[gone] = sum(late)
     return [Step(kind, until, sizes[until]) for until in sorted(sizes)]
 
 

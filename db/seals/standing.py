@@ -58,7 +58,8 @@ def _why(connection: psycopg.Connection, step: Step, day: date) -> str:
     if allowed is not None and not allowed[0]:
         return "audit writers have no right to it; run `sluice migrate` with this configuration, or `sluice audit retention` by the clock"
     if step.kind.way != "forget":
-        within = {"low": _first(day), "high": _first(step.until)}
+        # of all days that go with it: some may have gone before, but for what came late
+        within = {"low": UUID(int=0) if step.kind.way == "drop" else _first(day), "high": _first(step.until)}
         for query, said in ((_UNSEALED, "has no seal"), (_UNCHECKED, "is under no checkpoint")):
             row = connection.execute(query, within).fetchone()
             if row is not None and row[0] is not None:

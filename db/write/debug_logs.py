@@ -81,7 +81,7 @@ class DebugLogWriter:
         await self._run(_COUNT, to_column(gateway), at_ms / 1000, keys, codes, [one.n for one in counts])
 
     async def trim(self, days: int = KEPT_DAYS, most: int = KEPT_BYTES) -> int:
-        """Drop the days that are kept no longer, the oldest first; returns how many."""
+        """Drop the days that are kept no longer, the oldest first, and such lines of no partition of theirs; returns how many went."""
         return int(await self._run(_TRIM, days, most))
 
     async def _run(self, statement: LiteralString, *values: object) -> Any:

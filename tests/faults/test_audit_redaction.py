@@ -42,7 +42,7 @@ def log(database_url: str) -> Iterator[Log]:
 
 
 def beside(url: str, call: str) -> None:
-    """The secret in a debug line, in a label's note and in the words of somebody who searched for it."""
+    """The secret in a debug line, in a label's note, and in the words and the path of somebody who searched for it."""
     rows(
         url,
         "INSERT INTO debug_logs (call_id, process, n, at, type, event, detail) VALUES (%s, 'p', 1, now(), 't', 'e', %s) RETURNING 1",
@@ -51,8 +51,8 @@ def beside(url: str, call: str) -> None:
     rows(url, "INSERT INTO labels (call_id, block, key, key_id, label, note) VALUES (%s, 0, 'k', '', 'wrong', %s)", call, SECRET)
     rows(
         url,
-        "INSERT INTO reads (key, key_id, session, path, filters, call_ids, rows) VALUES ('k', '', '', '/', %s, ARRAY[%s::uuid], 1)",
-        SECRET, call,
+        "INSERT INTO reads (key, key_id, session, path, filters, call_ids, rows) VALUES ('k', '', '', %s, %s, ARRAY[%s::uuid], 1)",
+        f"/debug/sessions/k/{SECRET}", SECRET, call,
     )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def test_a2_a_redacted_call_is_nowhere_and_still_verifies(log: Log, tmp_path: Pa
                 "releases.payload",
             ):
                 assert f"{form.table}.{column}" in before or form.table in ("blocks",), (form.table, column)
-    assert {"dead_letters.raw", "labels.note", "reads.filters", "debug_logs.detail"} <= set(before)
+    assert {"dead_letters.raw", "labels.note", "reads.filters", "reads.path", "debug_logs.detail"} <= set(before)
     assert SECRET in export(url)
     assert files_with_secret(url) > 5
     kept = tmp_path / "checkpoint.txt"
@@ -129,6 +129,7 @@ def test_a2_a_redacted_call_is_nowhere_and_still_verifies(log: Log, tmp_path: Pa
     assert (told.exit_code, json.loads(told.stdout)["call_id"]) == (0, str(call)), told.output
     assert holders(url) == []
     assert files_with_secret(url) == 0
+    assert ("/debug/sessions/k/",) in rows(url, "SELECT path FROM reads"), "who saw the page, and of which key, stays"
     exported = export(url)
     assert SECRET not in exported and SECRET.encode().hex() not in exported
     assert f'"call_id":"{call}"' in exported

@@ -104,7 +104,7 @@ def test_a_day_is_archived_verified_and_restored_and_then_goes(log: Log, tmp_pat
     assert (found.day, found.calls, found.rows, found.texts) == (DAY, 4, COUNT, tuple(log.checkpoints))
     assert archive_day(log.url, DAY, tmp_path).rows is None
     with Retention(log.url, {"chunks": 3}, str(tmp_path / "more")) as retention:
-        assert sum(retention.take(step) for step in retention.due(TODAY)) == 4
+        assert sum(retention.take(step) for step in retention.due()) == 4
     assert check_folder(tmp_path / "more" / str(DAY)).rows == COUNT
     assert verify(log.url).shed == 4
     # what is there holds more than the record does now
@@ -148,7 +148,7 @@ def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path) -> None:
     seals = tmp_path / f"{DAY}.3" / "seals.jsonl.gz"
     seals.write_bytes(seals.read_bytes()[:-9])
     with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
-        assert sum(retention.take(step) for step in retention.due(TODAY)) == 4
+        assert sum(retention.take(step) for step in retention.due()) == 4
     assert [one.name for one in sorted(tmp_path.iterdir())] == [f"{DAY}.{n}" for n in (2, 3, 4)]
     assert [one.problem[:14] for one in check_archive(tmp_path)] == ["", "seals.jsonl.gz", ""]
     shutil.rmtree(tmp_path / f"{DAY}.3")
@@ -159,7 +159,7 @@ def test_a_directory_of_another_record_is_refused(log: Log, archived: Path, data
     with fresh_database(database_url) as url:
         fill(url, random.Random(6), calls=2, checkpoints=1, days_ago=OLD_DAYS)
         with Retention(url, {"chunks": 3}, str(archived)) as retention:
-            [step, *_] = retention.due(TODAY)
+            [step, *_] = retention.due()
             with pytest.raises(InvalidRequest, match="is of another record"):
                 retention.take(step)
         assert rows(url, "SELECT count(DISTINCT call_id)::int FROM chunks") == [(2,)]
@@ -169,7 +169,7 @@ def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path) -> None
     with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
         late = fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
         # as who takes a later step first, or one list of steps after the other
-        [step, *_] = retention.due(TODAY)
+        [step, *_] = retention.due()
         assert retention.take(replace(step, until=DAY + timedelta(days=3))) == 5
     names = [str(DAY), str(DAY + timedelta(days=2))]
     assert [(one.name, one.problem) for one in check_archive(tmp_path)] == [(name, "") for name in names]
@@ -178,7 +178,7 @@ def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path) -> None
 
 def test_what_came_after_its_day_went_keeps_no_other_day(log: Log, tmp_path: Path) -> None:
     with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
-        [step, *_] = retention.due(TODAY)
+        [step, *_] = retention.due()
         assert retention.take(step) == 4
         rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1, now(), 'x', 'allow', 0)", log.calls[0])
         fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
@@ -197,7 +197,7 @@ def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, m
 
     monkeypatch.setattr(archive_child, "run", then_one_comes)
     with Retention(log.url, {"releases": 3}, str(tmp_path)) as retention:
-        [step, *_] = retention.due(TODAY)
+        [step, *_] = retention.due()
         with pytest.raises(InvalidRequest, match="sealed meanwhile"):
             retention.take(step)
         monkeypatch.undo()
@@ -212,7 +212,7 @@ def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path
     with pytest.raises(InvalidRequest, match="is not archived: altered"):
         archive_day(log.url, DAY, tmp_path)
     with Retention(log.url, {"releases": 3}, str(tmp_path)) as retention:
-        [step, *_] = retention.due(TODAY)
+        [step, *_] = retention.due()
         with pytest.raises(InvalidRequest, match="is not archived"):
             retention.take(step)
         assert rows(log.url, "SELECT count(*) > 0 FROM releases") == [(True,)]
@@ -230,7 +230,7 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
         psycopg.connect(conninfo(log.url)) as other, ThreadPoolExecutor(1) as pool,
         Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention,
     ):  # fmt: skip
-        [step, *_] = retention.due(TODAY)
+        [step, *_] = retention.due()
         other.execute("LOCK TABLE tool_calls")
         taken = pool.submit(retention.take, step)
         [making] = wait_for(lambda: list(tmp_path.glob(f".{DAY}.*/chunks.copy.gz")), what="the day is being written")
@@ -276,7 +276,7 @@ def test_an_end_alone_that_came_while_older_days_were_looked_for_stays(log: Log,
 
     monkeypatch.setattr(archive_child, "run", then_one_comes)
     with Retention(log.url, {"everything": 3}, str(tmp_path)) as retention:
-        step = replace(retention.due(TODAY)[0], until=DAY)
+        step = replace(retention.due()[0], until=DAY)
         with pytest.raises(InvalidRequest, match="sealed meanwhile"):
             retention.take(step)
         monkeypatch.undo()
@@ -316,7 +316,7 @@ def test_what_is_redacted_after_it_was_archived_is_not_restored(log: Log, tmp_pa
     archive_day(log.url, DAY, to)
     assert f"{to / str(DAY)} holds its content still: archive that day again" in redacted("--dry-run")
     with Retention(log.url, {"chunks": 3}, str(to)) as retention:
-        assert sum(retention.take(step) for step in retention.due(TODAY)) == 4
+        assert sum(retention.take(step) for step in retention.due()) == 4
     assert f"{to / str(DAY)} holds its content still, and rows of all calls" in redacted("--yes")
 
     def content() -> set[UUID]:

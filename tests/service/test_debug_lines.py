@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from sluice.audit_run import read_filters
 from streams import debug_lines, layout
 from streams.connection import Connection
 from streams.debug_lines import DebugLines
-from tests.support.checks.record import rows
+from tests.support.checks.record import call_id, rows
 from tests.support.servers.asked import pages_of
 from tests.support.waiting import wait_until
 from workers.audit import debugging
@@ -225,6 +226,26 @@ async def test_lines_go_with_their_call_with_time_and_with_what_they_take(url: s
     assert await writer.trim() == 6 and rows(url, days)[0][0] == before - 6
     assert rows(url, "SELECT count(*) FROM debug_logs") == [(1,)]
     assert await writer.trim(3, 0) == 4 and rows(url, "SELECT count(*) FROM debug_logs") == [(0,)]
+    await writer.close()
+
+
+async def test_lines_of_days_without_a_partition_go_and_take_the_room_of_no_others(url: str) -> None:
+    days_ms = 86_400_000
+    old, new = (call_id(int(time.time() * 1000) - age * days_ms) for age in (40, 0))
+    writer = DebugLogWriter(url)
+    await writer.open()
+    await writer.store([("policy p", Line(one, 1, time.time_ns() // 1000, "endpoint", "claim")) for one in (old, new)])
+    assert await writer.trim() == 0 and rows(url, "SELECT call_id FROM debug_logs") == [(UUID(new),)]
+    rows(url, "DELETE FROM debug_logs")
+    rows(url, "SELECT sluice_ensure_partitions(current_date, 1, 'debug_logs')")
+    await writer.store([("policy p", Line(new, 1, time.time_ns() // 1000, "endpoint", "claim"))])
+    ahead = call_id(int(time.time() * 1000) + 40 * days_ms)
+    await writer.store(
+        [("policy p", Line(ahead, n, time.time_ns() // 1000, "endpoint", "late", detail=random.randbytes(900))) for n in range(1_000)]
+    )
+    [(taken,)] = rows(url, "SELECT pg_total_relation_size('sluice_parts.debug_logs_default')::int")
+    assert await writer.trim(3, taken) == 1
+    assert rows(url, "SELECT call_id FROM debug_logs") == [(UUID(new),)], "today's lines stay"
     await writer.close()
 
 

@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from uuid import UUID
 
+import psycopg
 import pytest
 
+from db.link import conninfo
 from db.seals.redact import redact
 from db.write.histories import HistoryWriter
 from db.write.insert import AuditInserter
@@ -98,6 +100,20 @@ async def test_a_history_that_came_late_is_redacted_too(url: str) -> None:
     redact(url, UUID(call), "asked for")
     rows(url, "INSERT INTO histories VALUES (%s, 's', 1, '', '', 'secret', false)", UUID(call))
     assert redact(url, UUID(call), "again") == 1
+    assert rows(url, "SELECT * FROM histories") == []
+
+
+async def test_a_history_that_is_on_its_way_while_its_call_is_redacted_goes_too(url: str) -> None:
+    call = call_id()
+    await insert(url, {call: body("secret")}, ended=True)
+    waits = "SELECT count(*)::int FROM pg_locks WHERE relation = 'histories'::regclass AND NOT granted"
+    async with await psycopg.AsyncConnection.connect(conninfo(url)) as other:
+        # it read the body before that was empty
+        await other.execute("INSERT INTO histories VALUES (%s, 's', 1, '', '', 'secret', false)", (UUID(call),))
+        redacting = asyncio.create_task(asyncio.to_thread(redact, url, UUID(call), "asked for"))
+        await wait_until(lambda: redacting.done() or rows(url, waits) == [(1,)])
+        await other.commit()
+        assert await redacting > 0
     assert rows(url, "SELECT * FROM histories") == []
 
 

@@ -78,7 +78,7 @@ def log(sealed: Log) -> Iterator[Log]:
 def take(url: str, **days: int) -> list[tuple[str, date, int]]:
     """Take away what is older than so many days."""
     with Retention(url, days) as retention:
-        return [(step.kind.name, step.until, retention.take(step)) for step in retention.due(TODAY)]
+        return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]
 
 
 def counts(url: str) -> list[int]:

@@ -12,6 +12,8 @@ from db.migrations.usage import MS_CLASSES, SUMS
 from db.read import overview
 from db.read.queries import AuditReader, reading
 from db.read.usage import Group, Judged, judged, last_days, percentile, span, usage
+from db.seals.redact import drop_before
+from db.seals.seal import Sealer
 from db.write.usage import Roller, hour_of
 from protocol.config import Config
 from protocol.errors import AuditUnavailable, InvalidRequest
@@ -124,6 +126,21 @@ async def test_what_comes_late_is_counted_the_next_time(url: str, reader: AuditR
     await make(url, redis_url, redis)
     [item] = await asked(reader, KEY)
     assert item["calls"] == 4, "of the last hours, and of a day ago; an hour in between is made once more when a day has passed"
+
+
+async def test_of_a_day_that_was_dropped_the_figures_stay(url: str, reader: AuditReader) -> None:
+    await insert(url, *outcomes(60), *outcomes(1))
+    async with await Roller.open(url) as roller:
+        assert await roller.roll_up(THIS_HOUR - 60 * HOUR) == 1
+        before = await asked(reader, KEY)
+        with Sealer(url) as sealer:
+            sealer.seal([call for (call,) in rows(url, "SELECT call_id FROM calls")])
+            sealer.checkpoint()
+        assert drop_before(url, (MOMENT - timedelta(days=1)).date(), "old") == 1
+        await insert(url, *begun(60)[1])
+        assert await roller.roll_up(THIS_HOUR - 60 * HOUR) == 0
+        assert await asked(reader, KEY) == before
+        assert await roller.roll_up(THIS_HOUR - HOUR) == 1, "of days after it they are made"
 
 
 async def test_hours_without_a_writer_are_made_when_one_is_back(url: str, reader: AuditReader, redis: Connection, redis_url: str) -> None:

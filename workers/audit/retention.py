@@ -8,7 +8,6 @@ backup for example, is tried again the same day.
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from db.seals.retention import Retention, Step, is_held
@@ -62,7 +61,7 @@ class RetentionLoop:
             # none twice: one that takes nothing stays due, and would keep all others from their turn
             while step := next(
                 (
-                    s for s in await _in_thread(retention, self._due, retention)
+                    s for s in await _in_thread(retention, retention.due)
                     if s.kind.name not in refused | held and s not in tried
                 ), None,
             ):  # fmt: skip
@@ -78,9 +77,6 @@ class RetentionLoop:
         finally:
             retention.close()
         return bool(held)
-
-    def _due(self, retention: Retention) -> list[Step]:
-        return retention.due(datetime.now(UTC).date())
 
 
 async def _in_thread(retention: Retention, work: Callable[..., T], *args: object) -> T:
