@@ -9,6 +9,7 @@ from gateway import door, pages_process
 from pages import app, arguments, connection, conversation, figures, listing, login, request, story, tail
 from pages import http as forms
 from pages.views import call, live, logs
+from pages.views import diff as comparison
 from protocol import bounds as b
 from protocol import debug
 from protocol.bounds import Bound
@@ -149,6 +150,10 @@ _PAGES = (
     _row(
         "call_arguments", "arguments that a page shows whole", arguments.WHOLE, "bytes", "pages.arguments",
         "beginning and end, and a link to all of it", _LARGE,
+    ),
+    _row(
+        "diff_shown", "text that the page of a comparison shows", comparison.BUDGET, "characters", "pages.views.diff",
+        "lines are counted, and a block leads to its own page", "tests/unit/test_pages_diff.py::test_all_blocks_of_a_page_share_its_room",
     ),
     _row(
         "request_shown", "turns that the page of a request shows", request.BUDGET, "bytes", "pages.request",
