@@ -6,7 +6,8 @@ client can say itself. Without that process everything else goes on. Must not kn
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from typing import Any
 
 from gateway.admission import RoundRobin, Shares
 from gateway.forms import Forms
@@ -123,7 +124,9 @@ class Door:
         self, scope: Scope, request: bytes, address: str, receive: Receive, send: Send, when_read: Callable[[], None]
     ) -> None:  # fmt: skip
         try:
-            await self._process.relay(request, receive, send, who=address, is_head=scope["method"] == "HEAD", when_read=when_read)
+            await self._process.relay(
+                request, receive, _with_headers(send), who=address, is_head=scope["method"] == "HEAD", when_read=when_read
+            )
         except FullError:
             sentence = "Too many live views and downloads are open through this gateway, or from your address alone."
             await _say(send, 503, "Too many at once", f"{sentence} Close one, or try again in a second.", (b"retry-after", b"1"))
@@ -144,6 +147,20 @@ def _request(scope: Scope, form: bytes, address: str) -> bytes:
     lines += [b"%b: %b" % header for header in scope["headers"] if header[0] in _PASSED]
     lines += [b"%b: %b" % (ADDRESS, address.encode("latin-1", "replace")), b"connection: close", b"content-length: %d" % len(form)]
     return b"\r\n".join(lines) + b"\r\n\r\n" + form
+
+
+def _with_headers(send: Send) -> Send:
+    """Send what the HTTP server of the pages says itself, as of two hosts, with the headers that every answer of theirs has."""
+
+    async def send_on(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            own = {name for name, _ in message["headers"]}
+            if b"content-security-policy" not in own:
+                missing = [header for header in _HEADERS if header[0] not in own]
+                message = {**message, "headers": [*message["headers"], *missing]}
+        await send(message)
+
+    return send_on
 
 
 async def _say(send: Send, status: int, title: str, sentence: str, *headers: tuple[bytes, bytes]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
@@ -15,7 +16,7 @@ import pytest
 from db.link import conninfo
 from db.seals.redact import redact
 from db.seals.seal import Sealer
-from pages import links
+from pages import links, story
 from protocol.errors import NotFound
 from protocol.histories import history
 from protocol.records import (
@@ -37,6 +38,7 @@ from tests.support.checks.whole_text import released_in
 from tests.support.servers.asked import Made, Pages
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import base_config
+from tests.support.waiting import watched
 
 TABS = ("", "/wire", "/wire?view=table", "/diff?all=1", "/diff?view=side&all=1&by=wire", "/request", "/blocks/0", "/blocks/1")
 HOSTILE = (
@@ -133,6 +135,21 @@ def test_the_plain_text_of_hostile_calls_has_no_control_characters(url: str) -> 
     assert released_in(whole) == text.encode("utf-8", "surrogatepass")
 
 
+def test_the_rows_of_a_story_are_made_beside_the_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a page with ten calls that were replaced each is compared for up to 50 ms."""
+    call, made, seen = call_id(), story.rows, list[threading.Thread]()
+
+    def rows_of(*given: Any) -> Any:
+        seen.append(threading.current_thread())
+        return made(*given)
+
+    monkeypatch.setattr(story, "rows", rows_of)
+    asyncio.run(insert(url, *whole_call(call)))
+    for path in ("", "/blocks/1"):
+        assert "bash" in html_of(url, f"/debug/calls/{call}{path}")
+    assert len(seen) == 2 and threading.main_thread() not in seen
+
+
 def test_an_open_call_shows_what_is_there(url: str) -> None:
     call = call_id()
     asyncio.run(insert(url, *whole_call(call)[:3]))
@@ -194,6 +211,21 @@ def test_large_bytes_are_in_the_text_whole(url: str) -> None:
     assert released_in(whole) == payload and "x" * (2**20 + 7) in whole
     assert ask(url, lambda pages: pages.file(f"/debug/calls/{call}/releases/0/raw")) == payload
     assert len(ask(url, lambda pages: pages.file(f"/debug/calls/{call}/chunks/1/raw"))) == 2**20 + 9
+
+
+def test_the_export_of_large_bytes_holds_nobody_up(url: str) -> None:
+    """As one line, 16 MB took half a second on the loop, and 2.3 s where they are no UTF-8: no other thread runs meanwhile either."""
+    call, body, raw = call_id(), b"\x7f" * 2**23, b"\xff" * 2**22
+    asyncio.run(insert(url, call_record(call), chunks_record(call, [raw]), bodies={call: body}))
+
+    async def export(pages: Pages) -> tuple[bytes, float]:
+        async with watched() as loop:
+            return await pages.file(f"/debug/calls/{call}/export"), loop.longest_s
+
+    whole, longest_s = ask(url, export)
+    lines = {line["type"]: line for line in map(json.loads, whole.splitlines())}
+    assert (lines["request"]["body"], lines["chunk"]["raw"]) == (body.decode(), "\\xff" * 2**22)
+    assert longest_s < 0.25
 
 
 def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:

@@ -19,7 +19,7 @@ from protocol.runtime import Runtime
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = (
     b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\nkeep-alive: 5\r\nx-own: 1\r\n"
-    b"set-cookie: a=1\r\nset-cookie: b=2\r\n\r\nhi"
+    b"set-cookie: a=1\r\nset-cookie: b=2\r\ncontent-security-policy: own\r\n\r\nhi"
 )
 
 
@@ -93,7 +93,8 @@ async def ask(
 async def test_it_passes_on_bytes_and_drops_what_is_of_the_connection(behind: Behind, tmp_path: Path) -> None:
     status, headers, body = await ask(door(tmp_path))
     assert (status, body) == (200, b"hi")
-    assert headers == [(b"content-length", b"2"), (b"x-own", b"1"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+    own = [(b"content-length", b"2"), (b"x-own", b"1"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+    assert headers == [*own, (b"content-security-policy", b"own")]
     assert behind.asked.startswith(b"GET /debug/calls/%2e%2e?a=%00 HTTP/1.1\r\nhost: h\r\n")
 
 
@@ -267,6 +268,14 @@ async def test_pages_that_one_address_does_not_take_keep_no_other_out(behind: Be
 async def test_its_own_answers_have_the_headers_of_pages(tmp_path: Path) -> None:
     for headers in ((await ask(door(tmp_path)))[1], (await ask(door(tmp_path), "PUT"))[1]):
         assert dict(headers).items() >= dict(NOWHERE.headers()).items()
+
+
+async def test_what_the_server_of_the_pages_says_itself_has_the_headers_of_pages(behind: Behind, tmp_path: Path) -> None:
+    """As to two hosts, which it refuses before any page is asked."""
+    behind.raw = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nno."
+    status, headers, body = await ask(door(tmp_path), "GET", (b"host", b"other"))
+    assert (status, body) == (400, b"no.") and (b"content-type", b"text/plain") in headers
+    assert dict(headers).items() >= dict(NOWHERE.headers()).items() and len(dict(headers)) == len(headers)
 
 
 async def test_a_trusted_proxy_says_who_comes_through_it(behind: Behind, tmp_path: Path) -> None:
