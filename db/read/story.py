@@ -25,7 +25,7 @@ from db.read.items import (
     facts,
     score_item,
 )
-from db.read.queries import AuditReader, reading, without_beginning
+from db.read.queries import without_beginning
 from db.read.shed import read_shed
 from db.text import from_column, to_column
 from protocol.histories import MARK_BYTES
@@ -300,25 +300,6 @@ async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator
     for kind, _, data in own:
         if kind == "frame":
             yield data
-
-
-_COLUMNS = {
-    "arguments": ("tool_calls", "arguments"), "released": ("tool_calls", "released_arguments"),
-    "prompt": ("judgements", "prompt"), "reply": ("judgements", "reply"),
-}  # fmt: skip
-"""Of a block: what can be had whole."""
-
-
-async def read_part(reader: AuditReader, call_id: UUID, block: int, part: str, step: int = 0) -> bytes | None:
-    """Return the arguments, prompt or reply of a block whole; None where there is none. Raises KeyError for another part."""
-    table, column = _COLUMNS[part]
-    query = f"SELECT {column} FROM {table} WHERE call_id = :call AND block = :block"
-    given: dict[str, Any] = {"call": call_id, "block": block}
-    if table == "judgements":
-        query, given = f"{query} AND step = :step", given | {"step": step}
-    async with reading(reader.engine) as connection:
-        found = await connection.scalar(text(query), given)
-    return None if found is None else bytes(found)
 
 
 async def read_parent(connection: AsyncConnection, found: Overview) -> tuple[str, int, int] | None:

@@ -17,6 +17,7 @@ from db.link import conninfo
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from pages import links, story
+from pages.page import Download
 from protocol.errors import NotFound
 from protocol.histories import history
 from protocol.records import (
@@ -32,7 +33,17 @@ from protocol.records import (
     ScoreRecord,
     ToolCallRecord,
 )
-from tests.support.checks.record import NOW, call_id, call_record, chunks_record, control_records, rows, tool_call_record, whole_call
+from tests.support.checks.record import (
+    NOW,
+    call_id,
+    call_record,
+    chunks_record,
+    control_records,
+    judgement_record,
+    rows,
+    tool_call_record,
+    whole_call,
+)
 from tests.support.checks.sealed import insert
 from tests.support.checks.whole_text import released_in
 from tests.support.servers.asked import Made, Pages
@@ -211,6 +222,28 @@ def test_large_bytes_are_in_the_text_whole(url: str) -> None:
     assert released_in(whole) == payload and "x" * (2**20 + 7) in whole
     assert ask(url, lambda pages: pages.file(f"/debug/calls/{call}/releases/0/raw")) == payload
     assert len(ask(url, lambda pages: pages.file(f"/debug/calls/{call}/chunks/1/raw"))) == 2**20 + 9
+
+
+def test_arguments_are_read_in_slices_whole_empty_or_not_at_all(url: str) -> None:
+    call, large = call_id(), b'{"a": "%s"}' % (b"x" * (2**20 + 7) + b"end")
+    asyncio.run(insert(url, call_record(call), tool_call_record(call, arguments=large, released_arguments=b""), judgement_record(call)))
+    path = f"/debug/calls/{call}/blocks/1"
+
+    async def pieces(pages: Pages) -> list[bytes]:
+        answer, _ = await pages.answer(f"{path}/raw")
+        assert isinstance(answer, Download)
+        return [piece async for piece in answer.pieces]
+
+    made = ask(url, pieces)
+    assert [len(piece) for piece in made] == [2**20, len(large) - 2**20] and b"".join(made) == large
+    assert ask(url, lambda pages: pages.file(f"{path}/raw?of=released")) == b""
+    assert ask(url, lambda pages: pages.file(f"{path}/raw?of=prompt"))
+    for absent in (f"{path}/raw?of=reply&step=7", f"/debug/calls/{call}/blocks/2/raw"):
+        with pytest.raises(NotFound):
+            ask(url, lambda pages, absent=absent: pages.file(absent))  # type: ignore[misc]
+    shown = ask(url, lambda pages: pages.page(f"{path}/evidence")).values["sides"]
+    assert [(side["size"], side["sha256"]) for side in shown] == [(len(one), sha256(one).hexdigest()) for one in (large, b"")]
+    assert shown[0]["side"]["tail"].endswith('end"}')
 
 
 def test_the_export_of_large_bytes_holds_nobody_up(url: str) -> None:
