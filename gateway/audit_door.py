@@ -19,7 +19,8 @@ from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError, Too
 from protocol.runtime import Runtime
 
 MAX_QUESTIONS_OF_ONE, MAX_EXPORTS, MAX_OF_OTHERS = 8, 8, 16
-"""Of the questions under way those of one key, and answers in pieces; and questions beside them of who is not known as an auditor."""
+"""Of the questions under way those of one key, and answers in pieces, of which one key has as many as are still free; and questions
+beside them of who is not known as an auditor."""
 HEAD_S, HEAD_TIMES = 60.0, 4
 """How long the beginning of an answer may take: that of an export, and so many times what one query may."""
 _KEYS = frozenset((b"authorization", b"x-api-key"))
@@ -50,8 +51,10 @@ class AuditDoor:
             body = await self._body(receive) if auditor and scope["method"] == "POST" else b""
             if body is None:
                 return
-            async with self._place(auditor, str((scope.get("client") or ("",))[0])) as leave:
-                await self._process.relay(_request(scope, body), receive, send, is_head=scope["method"] == "HEAD", when_read=leave)
+            address = str((scope.get("client") or ("",))[0])
+            async with self._place(auditor, address) as leave:
+                who, is_head = auditor or address, scope["method"] == "HEAD"
+                await self._process.relay(_request(scope, body), receive, send, who=who, is_head=is_head, when_read=leave)
         except FullError:
             await _refuse(send, AuditUnavailable(f"{MAX_EXPORTS} exports are read through this gateway already; try again later"))
         except AwayError:

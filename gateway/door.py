@@ -6,7 +6,8 @@ client can say itself. Without that process everything else goes on. Must not kn
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from typing import Any
 
 from gateway.admission import RoundRobin, Shares
 from gateway.forms import Forms
@@ -20,7 +21,8 @@ from protocol.runtime import Runtime
 TURN_S, MAX_WAITING = 2.0, 256
 """How long a request waits for a relay, and how many of them wait; one address has as many of these places as are still free."""
 MAX_STREAMS, MAX_IN_PIECES = 20, 24
-"""So many of the relays may be streams of events, which stay open; and so many streams and downloads: the others are for pages."""
+"""So many of the relays may be streams of events, which stay open; and so many streams, downloads and very long pages: the others are for
+pages. One address has as many of these as are still free: alone, half."""
 HEAD_MARGIN_S = 20.0
 """How much longer than its longest question to the record the beginning of a page may take."""
 ADDRESS = b"x-sluice-client-address"
@@ -56,7 +58,9 @@ class Door:
         self.is_open = pages.enabled and pages.on_gateway
         """Are there pages here at all?"""
         head_s = settings.config.limits.audit_read_s + HEAD_MARGIN_S
-        self._process = PagesProcess(settings.pages_url, head_s=head_s, most_in_pieces=MAX_IN_PIECES, most_streams=MAX_STREAMS)
+        self._process = PagesProcess(
+            settings.pages_url, head_s=head_s, most_in_pieces=MAX_IN_PIECES, most_streams=MAX_STREAMS, has_long=True
+        )
         self._pages = pages
         self._forms = Forms()
         # address by address: who asks for much waits for oneself
@@ -94,7 +98,7 @@ class Door:
             return
         with contextlib.ExitStack() as turn:
             turn.callback(self._turns.leave, address)
-            await self._relay(scope, _request(scope, form, address), receive, send, turn.close)
+            await self._relay(scope, _request(scope, form, address), address, receive, send, turn.close)
 
     async def _has_turn(self, address: str) -> bool:
         """Take a relay, as soon as one is free; False where none is for long, or too many wait."""
@@ -116,11 +120,16 @@ class Door:
         sentence = f"{loading} pages are loading through this gateway already. Close a live view, or try again in a second."
         await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
 
-    async def _relay(self, scope: Scope, request: bytes, receive: Receive, send: Send, when_read: Callable[[], None]) -> None:
+    async def _relay(
+        self, scope: Scope, request: bytes, address: str, receive: Receive, send: Send, when_read: Callable[[], None]
+    ) -> None:  # fmt: skip
         try:
-            await self._process.relay(request, receive, send, is_head=scope["method"] == "HEAD", when_read=when_read)
+            await self._process.relay(
+                request, receive, _with_headers(send), who=address, is_head=scope["method"] == "HEAD", when_read=when_read
+            )
         except FullError:
-            await self._refuse(send)
+            sentence = "Too many live views and downloads are open through this gateway, or from your address alone."
+            await _say(send, 503, "Too many at once", f"{sentence} Close one, or try again in a second.", (b"retry-after", b"1"))
         except AwayError:
             sentence = "The process that makes the pages (sluice pages) does not answer. It is started again by itself; try again shortly."
             await _say(send, 503, "The pages are away", sentence, (b"retry-after", b"2"))
@@ -138,6 +147,20 @@ def _request(scope: Scope, form: bytes, address: str) -> bytes:
     lines += [b"%b: %b" % header for header in scope["headers"] if header[0] in _PASSED]
     lines += [b"%b: %b" % (ADDRESS, address.encode("latin-1", "replace")), b"connection: close", b"content-length: %d" % len(form)]
     return b"\r\n".join(lines) + b"\r\n\r\n" + form
+
+
+def _with_headers(send: Send) -> Send:
+    """Send what the HTTP server of the pages says itself, as of two hosts, with the headers that every answer of theirs has."""
+
+    async def send_on(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            own = {name for name, _ in message["headers"]}
+            if b"content-security-policy" not in own:
+                missing = [header for header in _HEADERS if header[0] not in own]
+                message = {**message, "headers": [*message["headers"], *missing]}
+        await send(message)
+
+    return send_on
 
 
 async def _say(send: Send, status: int, title: str, sentence: str, *headers: tuple[bytes, bytes]) -> None:

@@ -11,14 +11,17 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from gateway.admission import Shares
 from gateway.relay import Receive, Send
 
 log = logging.getLogger(__name__)
 CONNECT_S, AGAIN_S = 3.0, 0.05
 """How long a request waits for the process of the pages, which may be starting, and how often it looks."""
 _PIECE_BYTES = 64 * 1024
-_SHORT_BYTES = 256 * 1024
-"""Answers up to so long are read whole before they are sent on."""
+_WHOLE_BYTES = 2 * 2**20
+"""Answers up to so long, which nearly all pages are, are read whole before they are sent on, so that the process has done with them."""
+UNTAKEN_BYTES = 32 * 2**20
+"""So much of such answers may be here; who asks has as much of it as is still free. What does not fit is passed on in pieces."""
 _HOP_BY_HOP = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"date",
 ))  # fmt: skip
@@ -29,29 +32,34 @@ class AwayError(Exception):
 
 
 class FullError(Exception):
-    """So many answers in pieces are open already, and nothing was sent to the client."""
+    """So many answers in pieces are open already, or whoever asks has a share of them, and nothing was sent to the client."""
 
 
 class PagesProcess:
-    """The process at `url`. `head_s`: how long the beginning of an answer may take; `most_in_pieces`: answers without a length that may be
-    open at once, of which `most_streams` may be streams of events."""
+    """The process at `url`. `head_s`: how long the beginning of an answer may take; `most_in_pieces`: answers in pieces that may be
+    open at once, of which `most_streams` may be streams of events; `has_long`: those with a length that are not read whole count too. Who
+    asks has as many of these as are still free: alone, half."""
 
-    def __init__(self, url: str, *, head_s: float, most_in_pieces: int, most_streams: int) -> None:
-        self._url, self._head_s, self._most_in_pieces, self._most_streams = url, head_s, most_in_pieces, most_streams
-        self.open = self.in_pieces = self.streams = 0
-        """Requests under way; those whose answer says no length, which are streams and downloads; and those that are streams."""
+    def __init__(self, url: str, *, head_s: float, most_in_pieces: int, most_streams: int, has_long: bool = False) -> None:
+        self._url, self._head_s, self._has_long = url, head_s, has_long
+        self.open = 0
+        """Requests under way."""
+        self.in_pieces, self.streams, self.untaken = Shares(most_in_pieces), Shares(most_streams), Shares(UNTAKEN_BYTES)
+        """Answers that last as long as their reader takes; those that are streams; and bytes of answers that are read whole."""
 
-    async def relay(self, request: bytes, receive: Receive, send: Send, *, is_head: bool, when_read: Callable[[], None]) -> None:
-        """Pass a request on, and its answer back; `when_read` is called as soon as all of that is here, at the latest at the end. Raises
-        AwayError, FullError."""
+    async def relay(
+        self, request: bytes, receive: Receive, send: Send, *, who: str, is_head: bool, when_read: Callable[[], None]
+    ) -> None:  # fmt: skip
+        """Pass a request on, and its answer back; `who` asks, and `when_read` is called as soon as all of that is here, or at the
+        end. Raises AwayError, FullError."""
         with contextlib.ExitStack() as asking:
             asking.callback(when_read)
             asking.callback(self._asked)
             self.open += 1
-            answer = _Answer(send, asking.close)
+            answer = _Answer(send, who, is_head=is_head)
             # from the beginning: who leaves while the process is waited for makes room at once
             gone = asyncio.create_task(_until_gone(receive), name="page reader")
-            relaying = asyncio.create_task(self._ask(request, answer, asking, is_head=is_head), name="page")
+            relaying = asyncio.create_task(self._ask(request, answer, asking), name="page")
             try:
                 try:
                     await asyncio.wait({relaying, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -72,13 +80,13 @@ class PagesProcess:
     def _asked(self) -> None:
         self.open -= 1
 
-    async def _ask(self, request: bytes, answer: "_Answer", asking: contextlib.ExitStack, *, is_head: bool) -> None:
+    async def _ask(self, request: bytes, answer: "_Answer", asking: contextlib.ExitStack) -> None:
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await self._connected()
             asking.callback(writer.close)
             writer.write(request)
             await writer.drain()
-        await self._pass_on(reader, answer, is_head=is_head)
+        await self._pass_on(reader, answer, asking)
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect, as often as that takes: whoever opens the address that `sluice up` printed may be faster than the process."""
@@ -94,49 +102,68 @@ class PagesProcess:
         url = urlsplit(self._url)
         return await asyncio.open_connection(url.hostname, url.port, limit=_PIECE_BYTES)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, answer: "_Answer", *, is_head: bool) -> None:
-        is_counted = is_stream = False
-        try:
+    async def _pass_on(self, reader: asyncio.StreamReader, answer: "_Answer", asking: contextlib.ExitStack) -> None:
+        is_held = False
+        with contextlib.ExitStack() as held:
             async with asyncio.timeout(self._head_s) as head:
                 while not answer.is_whole:
                     data = await reader.read(_PIECE_BYTES)
                     if not data:
                         raise ConnectionResetError("the process of the pages ended within an answer")
                     answer.take(data)
-                    if not (is_counted or is_head) and answer.is_in_pieces:
+                    if answer.has_head and not is_held:
                         # only now: anybody may ask for a stream, and who is not logged in gets none
-                        if self.in_pieces >= self._most_in_pieces or (answer.is_stream and self.streams >= self._most_streams):
-                            raise FullError
-                        is_counted, is_stream = True, answer.is_stream
-                        self.in_pieces += 1
-                        self.streams += is_stream
-                    if answer.is_short and not (answer.has_end or is_head):
-                        continue
-                    await answer.send_on(is_head=is_head)
-                    if answer.has_begun:
+                        self._hold(answer, held)
+                        is_held = True
+                    if answer.has_end:
+                        asking.close()
+                    if answer.is_due:
+                        await answer.send_on()
                         # a stream of events may be silent for long
                         head.reschedule(None)
-        finally:
-            self.in_pieces -= is_counted
-            self.streams -= is_stream
+
+    def _hold(self, answer: "_Answer", held: contextlib.ExitStack) -> None:
+        """Count what its reader may leave here for long, until it is taken. Raises FullError."""
+
+        def holds(places: Shares, amount: int = 1) -> bool:
+            if places.take(answer.who, amount):
+                return False
+            held.callback(places.give_back, answer.who, amount)
+            return True
+
+        if answer.is_head:
+            return
+        length = answer.size if answer.has_end else answer.length
+        # what fits into a connection's own buffer never waits for its reader: forms, redirects, most pages
+        if length is not None and (length <= _PIECE_BYTES or (length <= _WHOLE_BYTES and holds(self.untaken, length))):
+            answer.is_kept = True
+            return
+        is_counted = self._has_long or length is None
+        if is_counted and ((answer.is_stream and not holds(self.streams)) or not holds(self.in_pieces)):
+            raise FullError
 
 
 class _Answer:
-    """An answer of the pages, parsed as far as HTTP goes, and sent on piece by piece: each waits until the client took the one before. A
-    short one is read first, so that whoever does not take it holds nothing but its bytes."""
+    """An answer of the pages, parsed as far as HTTP goes, and sent on piece by piece: each waits until the client took the one before. One
+    that is kept is read first, so that whoever does not take it holds nothing but its bytes."""
 
-    def __init__(self, send: Send, when_read: Callable[[], None]) -> None:
-        self._send, self._when_read = send, when_read
+    def __init__(self, send: Send, who: str, *, is_head: bool) -> None:
+        self._send, self.who, self.is_head = send, who, is_head
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
-        self._has_head = False
-        self.has_begun = self.has_end = self.is_short = self.is_whole = False
+        self.size = 0
+        """Bytes of its body that were read."""
+        self.length: int | None = None
+        """How many there are to be, where it says that."""
+        self.has_head = self.has_begun = self.has_end = self.is_whole = False
+        self.is_kept = False
+        """Is it sent on only when it is here whole?"""
 
     @property
-    def is_in_pieces(self) -> bool:
-        """Is this a stream or a download, which says no length and stays open for as long as its reader takes?"""
-        return self._has_head and not any(name == b"content-length" for name, _ in self._headers)
+    def is_due(self) -> bool:
+        """Is what was read to be sent on now?"""
+        return self.has_head and (self.has_end or self.is_head or not self.is_kept)
 
     @property
     def is_stream(self) -> bool:
@@ -147,15 +174,13 @@ class _Answer:
         """Read these bytes of it."""
         self._parser.feed_data(data)
 
-    async def send_on(self, *, is_head: bool) -> None:
+    async def send_on(self) -> None:
         """Send on what was read."""
-        if self._has_head and not self.has_begun:
+        if not self.has_begun:
             self.has_begun = True
             await self._send({"type": "http.response.start", "status": self._parser.get_status_code(), "headers": self._headers})
-        if not self.has_begun:
-            return
-        self.is_whole = self.has_end or is_head
-        piece = b"" if is_head else b"".join(self._pieces)
+        self.is_whole = self.has_end or self.is_head
+        piece = b"" if self.is_head else b"".join(self._pieces)
         self._pieces.clear()
         if piece or self.is_whole:
             await self._send({"type": "http.response.body", "body": piece, "more_body": not self.is_whole})
@@ -165,22 +190,23 @@ class _Answer:
     def on_header(self, name: bytes, value: bytes) -> None:
         """A line of the head is there."""
         lower = name.lower()
-        self.is_short |= lower == b"content-length" and int(value) <= _SHORT_BYTES
+        if lower == b"content-length":
+            self.length = int(value)
         if lower not in _HOP_BY_HOP:
             self._headers.append((lower, value))
 
     def on_headers_complete(self) -> None:
         """The head is there."""
-        self._has_head = True
+        self.has_head = True
 
     def on_body(self, body: bytes) -> None:
         """Some of the body is there."""
         self._pieces.append(body)
+        self.size += len(body)
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
         self.has_end = True
-        self._when_read()
 
 
 async def _until_gone(receive: Receive) -> None:

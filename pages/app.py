@@ -55,7 +55,8 @@ class App:
     """The pages of one process, with its own connections."""
 
     def __init__(self, settings: Runtime, routes: Sequence[Route]) -> None:
-        self._pages, self._bound = settings.config.pages, settings.host
+        self._pages = pages = settings.config.pages
+        self._bound = settings.host if pages.on_gateway else pages.host
         limits = settings.config.limits
         self._view_s, self._stall_s = limits.audit_read_s + VIEW_S, limits.client_stall_s
         self._writer = open_engine(settings.database_url, read_only=False, answer_s=limits.audit_read_s, pool_size=3)

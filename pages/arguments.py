@@ -4,6 +4,7 @@ Must not know: the database, templates.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from pages.diff import Diff, diff
@@ -71,24 +72,25 @@ def compared(old: str, new: str, **bounds: Any) -> dict[str, Any]:
     return {"lines": folded(found), "aligned": found.aligned}
 
 
-def folded(found: Diff, *, context: int = _CONTEXT, whole: bool = False) -> list[dict[str, Any]]:
-    """Return the lines of a comparison as JSON values. A stretch of equal lines becomes one with the sign "…", which says how many."""
+def folded(found: Diff) -> list[dict[str, Any]]:
+    """Return the lines of a comparison as `fold` has them."""
+    return list(fold(found))
+
+
+def fold(found: Diff, *, context: int = _CONTEXT, whole: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a comparison as JSON values. A stretch of equal lines becomes one with the sign "…", which says how many."""
     near = set[int]()
     for at, line in enumerate(found.lines):
         if line.sign != " ":
             near.update(range(at - context, at + context + 1))
-    lines: list[dict[str, Any]] = []
     skipped = 0
     for at, line in enumerate(found.lines):
         if line.sign == " " and at not in near and not whole:
             skipped += 1
             continue
         if skipped:
-            lines.append({"sign": "…", "parts": [], "skipped": skipped, "cut": 0})
+            yield {"sign": "…", "parts": [], "skipped": skipped, "cut": 0}
             skipped = 0
-        lines.append(
-            {"sign": line.sign, "parts": [{"text": part.text, "changed": part.changed} for part in line.parts], "skipped": 0, "cut": 0}
-        )
+        yield {"sign": line.sign, "parts": [{"text": part.text, "changed": part.changed} for part in line.parts], "skipped": 0, "cut": 0}
     if skipped:
-        lines.append({"sign": "…", "parts": [], "skipped": skipped, "cut": 0})
-    return lines
+        yield {"sign": "…", "parts": [], "skipped": skipped, "cut": 0}

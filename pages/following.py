@@ -161,6 +161,8 @@ class Following:
         self.number = 0
         """The number of the next release."""
         self.chunks = self.releases = 0
+        self.kept_bytes = 0
+        """Of releases that wait for their chunks or their commit: an entry may let go all of them."""
         self.last_at = self._behind = 0
         self._shown = 1
         self.is_closed = False
@@ -216,7 +218,7 @@ class Following:
         match record:
             case ReleaseRecord():
                 if record.number >= self.number:
-                    self._waiting[record.number] = (entry, record)
+                    self._keep(entry, record)
                     self._let_go()
             case ToolCallRecord() | BlockRecord() | ToolReleaseRecord() | JudgementRecord():
                 block = self._blocks.get(record.block)
@@ -229,6 +231,11 @@ class Following:
                 self.end = record
             case _:
                 pass
+
+    def _keep(self, entry: EntryId, record: ReleaseRecord) -> None:
+        before = self._waiting.get(record.number)
+        self.kept_bytes += len(record.payload) - (len(before[1].payload) if before is not None else 0)
+        self._waiting[record.number] = (entry, record)
 
     def committed(self, below: EntryId) -> None:
         """Every audit entry below this one is in the database."""
@@ -290,6 +297,7 @@ class Following:
     def _release(self, record: ReleaseRecord) -> None:
         self.releases += 1
         payload = record.payload
+        self.kept_bytes -= len(payload)
         if self._splitter is None and self._whole is None:
             if payload.lstrip()[:1] == b"{":
                 self._whole = []

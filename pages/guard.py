@@ -108,8 +108,8 @@ def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def site_of(host: str, pages: Pages, bound: str) -> Site:
-    """Return where a browser is that names this host; `bound` is the address that the gateway listens on. Raises Misdirected for a host
-    that is neither this machine, nor that address, nor that of `pages.url`: somebody else's name may point here (DNS rebinding)."""
+    """Return where a browser is that names this host; `bound` is the address that is listened on for browsers. Raises Misdirected for a
+    host that is neither this machine, nor that address, nor that of `pages.url`: somebody else's name may point here (DNS rebinding)."""
     given = host.lower()
     if pages.url:
         scheme, _, named = pages.url.lower().partition("://")

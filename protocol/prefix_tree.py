@@ -62,7 +62,7 @@ class _Edge:
             if below is None:
                 edge.below[marks[at : at + MARK_BYTES]] = _Edge(marks[at:], index, {})
                 break
-            same = _common(below.marks, marks, at)
+            same = common_bytes(below.marks, marks, at)
             parent, at = below.newest, at + same
             if same < len(below.marks):
                 rest = _Edge(below.marks[same:], below.newest, below.below)
@@ -71,8 +71,9 @@ class _Edge:
         return parent, at // MARK_BYTES if parent >= 0 else 0
 
 
-def _common(known: bytes, marks: bytes, at: int) -> int:
-    """How many bytes of whole marks are alike, by halves: comparing is fast, and a history has thousands of turns."""
+def common_bytes(known: bytes, marks: bytes, at: int = 0) -> int:
+    """Return how many bytes of whole marks are alike, those of the second from `at` on. By halves: comparing is fast, and a history has
+    thousands of turns."""
     if marks.startswith(known, at):
         return len(known)
     low, high = 0, len(known) // MARK_BYTES

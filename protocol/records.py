@@ -27,6 +27,7 @@ UNCLAIMED = "unclaimed"
 STREAM_LOST = "stream_lost"
 """The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
 MAX_USER_AGENT_CHARS = 200
+_PIECE_BYTES = 64 * 1024
 
 
 def to_bytes(text: str) -> bytes:
@@ -37,9 +38,21 @@ def to_bytes(text: str) -> bytes:
 def to_text(data: bytes) -> str:
     """Return the text of `to_bytes`; bytes that are no UTF-8 at all come back as backslash escapes."""
     try:
-        return data.decode("utf-8", "surrogatepass")
+        return _decoded(data, "surrogatepass")
     except UnicodeDecodeError:
-        return data.decode("utf-8", "backslashreplace")
+        return _decoded(data, "backslashreplace")
+
+
+def _decoded(data: bytes, errors: str) -> str:
+    """Decode in pieces: what is no UTF-8 takes 0.1 us a byte, and no other thread runs within one piece."""
+    parts, at = [], 0
+    while len(data) - at > _PIECE_BYTES:
+        end = at + _PIECE_BYTES
+        # back to where a character may begin: none has more than three bytes like these behind its first
+        end = next((place for place in range(end, end - 4, -1) if data[place] & 0xC0 != 0x80), end)
+        parts.append(data[at:end].decode("utf-8", errors))
+        at = end
+    return "".join([*parts, data[at:].decode("utf-8", errors)])
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True, omit_defaults=False):

@@ -5,10 +5,11 @@ Each number stands with who keeps it, in another layer than `protocol.bounds_tab
 
 from db import labels, page_sessions
 from db.read import queries, sessions
-from gateway import door
+from gateway import door, pages_process
 from pages import app, arguments, connection, conversation, figures, listing, login, request, story, tail
 from pages import http as forms
 from pages.views import call, live, logs
+from pages.views import diff as comparison
 from protocol import bounds as b
 from protocol import debug
 from protocol.bounds import Bound
@@ -35,12 +36,18 @@ _AT_THE_DOOR = (
         "503", f"{_DOOR}test_whoever_waits_for_a_relay_gets_the_next_one_whatever_others_ask_for",
     ),
     _row(
-        "page_streams", "streams of events through a gateway", door.MAX_STREAMS, "streams", "gateway.door", "503",
+        "page_streams", "streams of events through a gateway; one address: as many as are still free", door.MAX_STREAMS, "streams",
+        "gateway.door", "503",
         f"{_DOOR}test_streams_leave_room_for_pages",
     ),
     _row(
-        "page_downloads", "streams and downloads through a gateway", door.MAX_IN_PIECES, "answers", "gateway.door", "503",
-        f"{_DOOR}test_streams_and_downloads_that_stay_open_leave_room_for_pages",
+        "page_downloads", "streams, downloads and very long pages through a gateway; one address: as many as are still free",
+        door.MAX_IN_PIECES, "answers", "gateway.door", "503", f"{_DOOR}test_streams_and_downloads_that_stay_open_leave_room_for_pages",
+    ),
+    _row(
+        "page_untaken", "pages that a gateway has whole and their readers do not take; one address: as much as is still free",
+        pages_process.UNTAKEN_BYTES, "bytes", "gateway.pages_process", "a page counts as one of the answers above",
+        f"{_DOOR}test_pages_that_one_address_does_not_take_keep_no_other_out",
     ),
     _row(
         "page_form", "a form that a page sends", b.MAX_RELAYED_FORM_BYTES, "bytes", "gateway.forms", "413",
@@ -143,6 +150,10 @@ _PAGES = (
     _row(
         "call_arguments", "arguments that a page shows whole", arguments.WHOLE, "bytes", "pages.arguments",
         "beginning and end, and a link to all of it", _LARGE,
+    ),
+    _row(
+        "diff_shown", "text that the page of a comparison shows", comparison.BUDGET, "characters", "pages.views.diff",
+        "lines are counted, and a block leads to its own page", "tests/unit/test_pages_diff.py::test_all_blocks_of_a_page_share_its_room",
     ),
     _row(
         "request_shown", "turns that the page of a request shows", request.BUDGET, "bytes", "pages.request",

@@ -3,6 +3,7 @@
 A page goes call by call, the newest first, and within a call from its last line back. Must not know: HTTP.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,7 +30,8 @@ _COMPARED = {
     "session": "c.session = :session", "contains": "position(CAST(:contains AS bytea) IN l.detail) > 0",
 }  # fmt: skip
 MOST_LINES = 50_000
-"""Of one call that are read at once; the answer says when there are more."""
+"""Of one call that are read; the answer says when there are more."""
+_AT_ONCE = 500
 CHUNKS = {"gateway wrote": ("transport", ("append",)), "worker read": ("transport", ("read",)), "worker decided": ("endpoint", ())}
 """Where chunks pass, and the entries that end them, in this order: the type and the events of the lines that say so; no events: all that
 have a seq."""
@@ -96,9 +98,19 @@ async def lines_of_call(engine: AsyncEngine, call_id: UUID, *, most_detail: int 
     """Return all lines of a call, in the order of time. `most_detail`: so many bytes of each `detail`. Raises AuditUnavailable."""
     order = "WHERE l.call_id = :call_id ORDER BY l.at, l.process, l.n LIMIT :most"
     lines, cut = _cut(most_detail)
+    given = {"call_id": call_id, "most": MOST_LINES + 1, **cut}
+    items: list[JsonObject] = []
     async with reading(engine) as connection:
-        rows = list(await connection.execute(text(f"{lines} {order}"), {"call_id": call_id, "most": MOST_LINES + 1, **cut}))
-    return told([line_item(row) for row in rows[:MOST_LINES]], is_cut=len(rows) > MOST_LINES)
+        # some at a time, and made beside the loop: all of them would hold it for over a second
+        rows = await connection.stream(text(f"{lines} {order}"), given, execution_options={"yield_per": _AT_ONCE})
+        async for some in rows.partitions():
+            items += await asyncio.to_thread(_line_items, some)
+    is_cut = len(items) > MOST_LINES
+    return await asyncio.to_thread(told, items[:MOST_LINES], is_cut=is_cut)
+
+
+def _line_items(rows: Sequence[Any]) -> list[JsonObject]:
+    return [line_item(row) for row in rows]
 
 
 def _cut(most_detail: int | None) -> tuple[str, dict[str, int]]:

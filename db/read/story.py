@@ -25,10 +25,11 @@ from db.read.items import (
     facts,
     score_item,
 )
-from db.read.queries import AuditReader, reading, without_beginning
+from db.read.queries import without_beginning
 from db.read.shed import read_shed
 from db.text import from_column, to_column
-from protocol.histories import MARK_BYTES, split
+from protocol.histories import MARK_BYTES
+from protocol.prefix_tree import common_bytes
 from protocol.records import to_bytes
 
 Connection = AsyncConnection
@@ -301,29 +302,6 @@ async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator
             yield data
 
 
-_COLUMNS = {
-    "arguments": ("tool_calls", "arguments"), "released": ("tool_calls", "released_arguments"),
-    "prompt": ("judgements", "prompt"), "reply": ("judgements", "reply"),
-}  # fmt: skip
-"""Of a block: what can be had whole."""
-
-
-async def read_part(reader: AuditReader, call_id: UUID, block: int, part: str, step: int = 0) -> bytes | None:
-    """Return the arguments, prompt or reply of a block whole; None where there is none. Raises KeyError for another part."""
-    table, column = _COLUMNS[part]
-    query = f"SELECT {column} FROM {table} WHERE call_id = :call AND block = :block"
-    given: dict[str, Any] = {"call": call_id, "block": block}
-    if table == "judgements":
-        query, given = f"{query} AND step = :step", given | {"step": step}
-    async with reading(reader.engine) as connection:
-        found = await connection.scalar(text(query), given)
-    return None if found is None else bytes(found)
-
-
-def _in_common(own: Sequence[bytes], other: Sequence[bytes]) -> int:
-    return next((at for at, (mark, same) in enumerate(zip(own, other, strict=False)) if mark != same), min(len(own), len(other)))
-
-
 async def read_parent(connection: AsyncConnection, found: Overview) -> tuple[str, int, int] | None:
     """Return the earlier call of the session that this call's request goes on from, how many turns they have in common, and how many this
     one has; None where that is not known."""
@@ -333,7 +311,7 @@ async def read_parent(connection: AsyncConnection, found: Overview) -> tuple[str
         return None
     best: tuple[str, int] | None = None
     for row in await connection.execute(text(_EARLIER), given | {"most": EARLIER}):
-        common = _in_common(split(bytes(own)), split(bytes(row.marks)))
+        common = common_bytes(bytes(own), bytes(row.marks)) // MARK_BYTES
         if common and (best is None or common > best[1]):
             best = str(row.call_id), common
     return None if best is None else (*best, len(own) // MARK_BYTES)

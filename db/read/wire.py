@@ -28,7 +28,11 @@ _ROWS: LiteralString = f"""
 SELECT seq, block, CASE WHEN octet_length(raw) <= {_BYTES} THEN raw END AS raw, octet_length(raw) AS size
 FROM chunks WHERE call_id = :call AND seq > :after AND seq <= :last ORDER BY seq
 """
-_LARGE = {"request": ("request_bodies", "body", ""), "chunk": ("chunks", "raw", "seq"), "release": ("releases", "payload", "number")}
+_LARGE: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "request": ("request_bodies", "body", ()), "chunk": ("chunks", "raw", ("seq",)), "release": ("releases", "payload", ("number",)),
+    "arguments": ("tool_calls", "arguments", ("block",)), "released": ("tool_calls", "released_arguments", ("block",)),
+    "prompt": ("judgements", "prompt", ("block", "step")), "reply": ("judgements", "reply", ("block", "step")),
+}  # fmt: skip
 """What may be so large that it is read in slices: its table, its column, and what names the row beside the call."""
 
 
@@ -104,17 +108,20 @@ async def read_all_written(reader: AuditReader, call_id: UUID) -> AsyncIterator[
         after = seqs[-1]
 
 
-async def read_slices(reader: AuditReader, call_id: UUID, of: str, number: int = 0, *, start: int = 0) -> AsyncIterator[bytes]:
-    """Yield a request, a chunk or a release in slices, from the byte `start` on. Between two slices no connection is held."""
-    table, column, name = _LARGE[of]
+async def read_slices(reader: AuditReader, call_id: UUID, of: str, *numbers: int, start: int = 0) -> AsyncIterator[bytes]:
+    """Yield one of `_LARGE` in slices, from the byte `start` on: nothing where there is none, and one empty slice of what is empty.
+    `numbers` name it beside the call. Between two slices no connection is held. Raises KeyError for what is not there to be read."""
+    table, column, names = _LARGE[of]
     query = f"SELECT substring({column} FROM CAST(:at AS integer) FOR {_BYTES}) FROM {table} WHERE call_id = :call"
-    given = {"call": call_id, "number": number} if name else {"call": call_id}
-    query = f"{query} AND {name} = :number" if name else query
+    query = " AND ".join([query, *(f"{name} = :{name}" for name in names)])
+    given = {"call": call_id, **dict(zip(names, numbers, strict=True))}
     at = start + 1
     while True:
         async with reading(reader.engine) as connection:
             data = await connection.scalar(text(query), {**given, "at": at})
-        if not data:
+        if data is None:
             return
         yield bytes(data)
+        if len(data) < _BYTES:
+            return
         at += _BYTES

@@ -23,13 +23,12 @@ from db.read.story import (
     read_details,
     read_gone,
     read_overview,
-    read_part,
     read_sent,
 )
 from db.read.wire import read_slices
 from pages import arguments, head, links, story
 from pages.listing import neighbours
-from pages.page import Asked, Download, Page, Redirect, Route, Shown, joined, sliced
+from pages.page import Asked, Download, Page, Redirect, Route, Shown, joined
 from pages.render import size
 from pages.sides import Listener, Said, align, beginning, in_order, read_client
 from pages.story import Cut, Sides
@@ -194,7 +193,8 @@ async def _rows(asked: Asked, connection: Connection, found: Overview, numbers: 
     cut = cut or story.cut_for(found, numbers)
     details = await read_details(connection, found.call_id, numbers, most=cut.most, tail=cut.tail)
     sides = await _sides(asked, connection, found, numbers)
-    rows = story.rows(found, numbers, details, sides, cut)
+    # beside the loop: each call that was replaced is compared for up to 50 ms
+    rows = await asyncio.to_thread(story.rows, found, numbers, details, sides, cut)
     labels = await asked.services.labels.newest((found.call_id, row["number"]) for row in rows if row["is_judged"])
     for row in rows:
         row["label_of"] = labels.get((found.call_id, row["number"]))
@@ -290,6 +290,8 @@ async def spooled(lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
                             _write(file, written, piece)
                             written += len(piece)
                             moved.set()
+                            # a line may have 100 MB
+                            await asyncio.sleep(0)
             finally:
                 moved.set()
 
@@ -349,37 +351,33 @@ async def block_raw(asked: Asked) -> Download:
     part, step = asked.one("of", "arguments"), number_of(asked.one("step", "0"), "step")
     if part not in ("arguments", "released", "prompt", "reply"):
         raise InvalidRequest("is arguments, released, prompt or reply", param="of")
-    found = await read_part(asked.services.reader, call_id, number, part, step)
-    return _bytes(found, f"{part} of block {number}", call_id)
+    numbers = (number, step) if part in ("prompt", "reply") else (number,)
+    slices = read_slices(asked.services.reader, call_id, part, *numbers)
+    return await _raw(slices, f"{part} of block {number}", call_id)
 
 
 async def chunk_raw(asked: Asked) -> Download:
     """One chunk as the upstream sent it."""
-    return await _raw(asked, "chunk")
+    return await _numbered(asked, "chunk")
 
 
 async def release_raw(asked: Asked) -> Download:
     """One release as it was handed to the gateway."""
-    return await _raw(asked, "release")
+    return await _numbered(asked, "release")
 
 
-async def _raw(asked: Asked, of: str) -> Download:
-    """Bytes of the record as plain text: nothing in them can be taken for a page. Raises NotFound."""
+async def _numbered(asked: Asked, of: str) -> Download:
     call_id, number = await call_of(asked), number_of(asked.params["number"], "number")
     check_query(asked)
-    slices = read_slices(asked.services.reader, call_id, of, number)
+    return await _raw(read_slices(asked.services.reader, call_id, of, number), f"{of} {number}", call_id)
+
+
+async def _raw(slices: AsyncIterator[bytes], what: str, call_id: UUID) -> Download:
+    """Bytes of the record as plain text: nothing in them can be taken for a page. Raises NotFound where there are none."""
     first = await anext(slices, None)
     if first is None:
-        raise NotFound(f"no {of} {number} of call {call_id} is on record")
-
-    return Download(pieces=joined(first, slices), shown=Shown((call_id,), 1))
-
-
-def _bytes(data: bytes | None, what: str, call_id: UUID) -> Download:
-    """Bytes as plain text. Raises NotFound where there are none."""
-    if data is None:
         raise NotFound(f"no {what} of call {call_id} is on record")
-    return Download(pieces=sliced(data), shown=Shown((call_id,), 1))
+    return Download(pieces=joined(first, slices), shown=Shown((call_id,), 1))
 
 
 _CALL = f"{links.CALLS}/{{call_id}}"

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from db.read.queries import reading
@@ -23,6 +24,9 @@ ALL_S = 1.0
 PAGE = 40
 LINES, CHARS = 300, 2_000
 """Lines of a block, and characters of a line, that are shown."""
+BUDGET, PART_COST = 200_000, 40
+"""Characters of all blocks that a page shows, and how many of them each part of a line counts for: it is an element. One thread makes the
+pages of all readers."""
 VIEWS, BY = ("inline", "side"), ("block", "wire")
 
 
@@ -45,7 +49,7 @@ async def show_diff(asked: Asked) -> Page:
         async with decoding(size):
             chunks, sent = await _bytes(asked, found)
             dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
-            made = await asyncio.to_thread(_compare, found, dialects, chunks, sent, by=by, is_all=is_all, page=page, block=block)
+            made = await asyncio.to_thread(_compare, found, dialects, chunks, sent, view=view, by=by, is_all=is_all, page=page, block=block)
         values.update(made)
     return Page(
         template="call_diff.html", title=f"diff · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(values["blocks"]))
@@ -59,13 +63,13 @@ async def _bytes(asked: Asked, found: Overview) -> tuple[list[tuple[int, int, by
 
 
 def _compare(
-    found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]], sent: Sequence[bytes], *, by: str, is_all: bool,
-    page: int, block: int | None,
+    found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]], sent: Sequence[bytes], *, view: str, by: str,
+    is_all: bool, page: int, block: int | None,
 ) -> dict[str, Any]:  # fmt: skip
-    until = time.monotonic() + ALL_S
+    shown = _Shown(view, is_all=is_all)
     if by == "wire":
         old, new = (b"".join(pieces).decode(errors="backslashreplace") for pieces in ([raw for _, _, raw in chunks], sent))
-        return {"blocks": [_block(-1, "All bytes", "", "", old, new, until, is_all=is_all)]}
+        return {"blocks": [shown.block(Pair(-1, "All bytes", "", "", old, new))]}
     sides = whole_sides(found, dialects, chunks, sent)
     pairs = list(_pairs(found, sides))
     changed = [pair for pair in pairs if is_all or pair.said != pair.got]
@@ -74,7 +78,7 @@ def _compare(
     page = next((at // PAGE + 1 for at, pair in enumerate(changed) if pair.number == block), min(page, pages))
     listed = changed[(page - 1) * PAGE : page * PAGE]
     return {
-        "blocks": [_block(*pair, until, is_all=is_all) for pair in listed],
+        "blocks": [shown.block(pair) for pair in listed],
         **bounded_left(sides.left, LINES * 80),
         "problem": sides.problem,
         "unchanged": sum(pair.said == pair.got for pair in pairs),
@@ -109,30 +113,47 @@ def _pairs(found: Overview, sides: Sides) -> Iterator[Pair]:
         yield Pair(number, label, row["verdict"], note, said.text if said is not None else "", new)
 
 
-def _block(number: int, label: str, verdict: str, note: str, old: str, new: str, until: float, *, is_all: bool) -> dict[str, Any]:
-    left, right = arguments.in_lines(old), arguments.in_lines(new)
-    if left is None or right is None or (verdict not in ("allow", "replace") and number >= 0):
-        left, right = old, new
-    found = diff(left, right, seconds=max(0.0, min(MOST_S, until - time.monotonic())))
-    lines = arguments.folded(found, whole=is_all and len(found.lines) <= LINES)
-    return {
-        "number": number, "label": label, "verdict": verdict, "note": note, "aligned": found.aligned, "same": found.is_same,
-        "old": len(old), "new": len(new), "lines": _bounded(lines[:LINES]), "more": max(0, len(lines) - LINES),
-        "pairs": _side_by_side(_bounded(lines[:LINES])),
-    }  # fmt: skip
+class _Shown:
+    """The blocks of one page, which share a time and a number of characters."""
 
+    def __init__(self, view: str, *, is_all: bool) -> None:
+        self._is_beside, self._is_all = view == "side", is_all
+        self._until, self._room = time.monotonic() + ALL_S, BUDGET
 
-def _bounded(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Cut long lines; each says how much of it there is not."""
-    bounded = []
-    for line in lines:
-        room, parts = CHARS, []
+    def block(self, pair: Pair) -> dict[str, Any]:
+        """Compare both texts of a block, as far as there is room. `pairs` are the lines for two columns, `lines` those for one; `left_out`:
+        there was no room for any."""
+        number, label, verdict, note, old, new = pair
+        told: dict[str, Any] = {
+            "number": number, "label": label, "verdict": verdict, "note": note, "aligned": True, "same": old == new, "old": len(old),
+            "new": len(new), "lines": [], "pairs": [], "more": 0, "left_out": self._room <= 0,
+        }  # fmt: skip
+        if self._room <= 0:
+            return told
+        left, right = arguments.in_lines(old), arguments.in_lines(new)
+        if left is None or right is None or (verdict not in ("allow", "replace") and number >= 0):
+            left, right = old, new
+        found = diff(left, right, seconds=max(0.0, min(MOST_S, self._until - time.monotonic())))
+        folded = arguments.fold(found, whole=self._is_all and len(found.lines) <= LINES)
+        lines = []
+        for line in islice(folded, LINES):
+            lines.append(self._bounded(line))
+            if self._room <= 0:
+                break
+        made = {"pairs": _side_by_side(lines)} if self._is_beside else {"lines": lines}
+        return {**told, "aligned": found.aligned, "same": found.is_same, "more": sum(1 for _ in folded), **made}
+
+    def _bounded(self, line: dict[str, Any]) -> dict[str, Any]:
+        """Cut a line where it is long, or where there is no more room; it says how much of it there is not."""
+        room, parts, length = min(CHARS, self._room), [], 0
+        self._room -= PART_COST
         for part in line["parts"]:
-            if room > 0:
-                parts.append({**part, "text": part["text"][:room]})
-            room -= len(part["text"])
-        bounded.append({**line, "parts": parts, "cut": max(0, -room)})
-    return bounded
+            if length < room and self._room > 0:
+                text = part["text"][: room - length]
+                parts.append({**part, "text": text})
+                self._room -= len(text) + PART_COST
+            length += len(part["text"])
+        return {**line, "parts": parts, "cut": length - sum(len(part["text"]) for part in parts)}
 
 
 def _side_by_side(lines: list[dict[str, Any]]) -> list[list[dict[str, Any] | None]]:

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from db.read.items import time as iso
 from db.read.queries import reading
-from db.read.story import Details, Overview, read_details, read_overview, read_part
+from db.read.story import Details, Overview, read_details, read_overview
+from db.read.wire import read_slices
 from db.seals import checkpoints
 from db.seals.evidence import CODE, make
 from db.seals.findings import Report
@@ -128,13 +129,19 @@ def _within_s(asked: Asked) -> float:
 
 
 async def _side(asked: Asked, call_id: UUID, number: int, of: str) -> dict[str, Any] | None:
-    data = await read_part(asked.services.reader, call_id, number, of)
-    if data is None:
+    digest, first, last, length, is_there = sha256(), b"", b"", 0, False
+    # slice by slice: it may be megabytes, of which the page shows the ends
+    async for piece in read_slices(asked.services.reader, call_id, of, number):
+        digest.update(piece)
+        first += piece[: arguments.WHOLE - len(first)]
+        last = (last + piece)[-arguments.ENDS :]
+        length, is_there = length + len(piece), True
+    if not is_there:
         return None
-    tail = data[-arguments.ENDS :] if len(data) > arguments.WHOLE else None
-    side = arguments.one_side(arguments.shown(data[: arguments.WHOLE], tail, len(data), arguments.WHOLE))
+    tail = last if length > arguments.WHOLE else None
+    side = arguments.one_side(arguments.shown(first, tail, length, arguments.WHOLE))
     name = "Asked for" if of == "arguments" else "Released"
-    return {"name": name, "of": of, "size": len(data), "sha256": sha256(data).hexdigest(), "side": side}
+    return {"name": name, "of": of, "size": length, "sha256": digest.hexdigest(), "side": side}
 
 
 def _label(found: Overview, number: int) -> str:

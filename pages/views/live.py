@@ -5,9 +5,9 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
-from functools import cache
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache, partial
+from typing import Any, TypeVar
 from uuid import UUID
 
 from db.read.live import read_chunks_since, read_since
@@ -26,6 +26,7 @@ from streams.connection import NOT_AN_ANSWER, RedisError
 from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 FRAME_S = 0.1
 """At most ten frames a second."""
 FRAME_SHARE = 50
@@ -34,6 +35,8 @@ TURN_S = 0.01
 """After so much work on what came, others have a turn."""
 PART = 64
 """Chunks of an entry that are taken in one turn."""
+ON_LOOP_BYTES = 64 * 1024
+"""Of what came, so much is taken on the event loop."""
 IDLE_S = 1.0
 """So often there are figures where nothing happens: a browser tells silence from a stream that broke."""
 LOOK_S = 2.0
@@ -188,14 +191,14 @@ class _Follower:
             # decisions first: what a release holds is found by them
             for record in sorted(found, key=lambda one: isinstance(one, ReleaseRecord)):
                 if record.call_id == self._name:
-                    following.record(record, name)
-                    await self._breathe()
+                    size = len(record.payload) if isinstance(record, ReleaseRecord) else 0
+                    await self._do(following, partial(following.record, record, name), size)
         try:
             are_next = [await self._is_next(following, blob) for blob in entries]
             if not all(are_next):
                 await self._read(following)
             if following.waits_for_commits:
-                following.committed(await self._live.committed(viewer.shard))
+                await self._do(following, partial(following.committed, await self._live.committed(viewer.shard)), 0)
         except _FAULTS:
             viewer.missed = True
 
@@ -217,16 +220,20 @@ class _Follower:
     async def _feed(self, following: Following, entry: Entry) -> bool:
         """Feed an entry; False where one before it is missing."""
         for part in parts(entry):
-            if not following.entry(part):
+            if not await self._do(following, partial(following.entry, part), sum(map(len, part.chunks))):
                 return False
-            await self._breathe()
         return True
 
-    async def _breathe(self) -> None:
-        """Let others have a turn, if this one has worked for long."""
+    async def _do(self, following: Following, work: Callable[[], T], size: int) -> T:
+        """Work on so many bytes, and let others have a turn if that took long. Much is done beside the loop: of what nobody would see each
+        character is a step of Python, and one event may have megabytes of it."""
+        if size + following.kept_bytes > ON_LOOP_BYTES:
+            return await asyncio.to_thread(work)
+        done = work()
         if time.monotonic() - self._worked_from > TURN_S:
             await asyncio.sleep(0)
             self._worked_from = time.monotonic()
+        return done
 
     async def _recorded(self, viewer: Viewer, following: Following) -> list[Recorded]:
         """What is recorded already: first of the stream, then of the database, where it is as soon as the stream has it no more."""

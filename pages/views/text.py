@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import codecs
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from db.read.items import JsonObject
 from db.read.queries import reading
@@ -19,6 +19,8 @@ from protocol.dialects import DEFAULT, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.records import to_bytes
 
+SPELLED_BYTES = 64 * 1024
+"""Of what came, so much is spelled out at once."""
 MOST_DECODED = 2**20
 """Bytes of a request that is shown turn by turn; what is larger is shown as it came, so that little is held for each reader."""
 
@@ -44,7 +46,7 @@ async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
             async for piece in _spelled(read_slices(reader, call_id, "chunk", seq)):
                 yield piece
             yield b"\n"
-    yield _encoded(answer.end())
+    yield _encoded(await asyncio.to_thread(answer.end))
     async for pieces in read_all_written(reader, call_id):
         for one in pieces:
             yield _encoded(whole_text.written(one))
@@ -57,7 +59,7 @@ async def _pieces(asked: Asked, found: Overview) -> AsyncIterator[bytes]:
     async with reading(reader.engine) as connection:
         # asked last: rows may have gone while this was read
         gone = shed_sentences(await read_shed(connection, call_id))
-    yield _encoded("".join([*map(whole_text.event, found.events), *map(whole_text.mark, gone), whole_text.mark("end")]))
+    yield await asyncio.to_thread(_last, found, gone)
 
 
 async def _request(asked: Asked, found: Overview) -> AsyncIterator[str | bytes]:
@@ -83,12 +85,22 @@ def _decoded(dialect: str | None, body: bytes) -> list[str]:
     return list(whole_text.request(DIALECTS.get(dialect or "", DEFAULT).decode_request(body)))
 
 
+def _last(found: Overview, gone: Sequence[str]) -> bytes:
+    return _encoded("".join([*map(whole_text.event, found.events), *map(whole_text.mark, gone), whole_text.mark("end")]))
+
+
 async def _spelled(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Bytes as text, also where a character lies in two pieces."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
+
+    def spell(part: bytes, *, final: bool = False) -> bytes:
+        return _encoded(whole_text.spell(decoder.decode(part, final=final)))
+
     async for piece in pieces:
-        yield _encoded(whole_text.spell(decoder.decode(piece)))
-    yield _encoded(whole_text.spell(decoder.decode(b"", final=True)))
+        for at in range(0, len(piece), SPELLED_BYTES):
+            # beside the loop: of what nobody would see, each character is a step of Python and becomes eight bytes
+            yield await asyncio.to_thread(spell, piece[at : at + SPELLED_BYTES])
+    yield spell(b"", final=True)
 
 
 def bytes_of(piece: JsonObject) -> bytes:

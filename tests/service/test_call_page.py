@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
@@ -15,7 +16,8 @@ import pytest
 from db.link import conninfo
 from db.seals.redact import redact
 from db.seals.seal import Sealer
-from pages import links
+from pages import links, story
+from pages.page import Download
 from protocol.errors import NotFound
 from protocol.histories import history
 from protocol.records import (
@@ -31,12 +33,23 @@ from protocol.records import (
     ScoreRecord,
     ToolCallRecord,
 )
-from tests.support.checks.record import NOW, call_id, call_record, chunks_record, control_records, rows, tool_call_record, whole_call
+from tests.support.checks.record import (
+    NOW,
+    call_id,
+    call_record,
+    chunks_record,
+    control_records,
+    judgement_record,
+    rows,
+    tool_call_record,
+    whole_call,
+)
 from tests.support.checks.sealed import insert
 from tests.support.checks.whole_text import released_in
 from tests.support.servers.asked import Made, Pages
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import base_config
+from tests.support.waiting import watched
 
 TABS = ("", "/wire", "/wire?view=table", "/diff?all=1", "/diff?view=side&all=1&by=wire", "/request", "/blocks/0", "/blocks/1")
 HOSTILE = (
@@ -133,6 +146,21 @@ def test_the_plain_text_of_hostile_calls_has_no_control_characters(url: str) -> 
     assert released_in(whole) == text.encode("utf-8", "surrogatepass")
 
 
+def test_the_rows_of_a_story_are_made_beside_the_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a page with ten calls that were replaced each is compared for up to 50 ms."""
+    call, made, seen = call_id(), story.rows, list[threading.Thread]()
+
+    def rows_of(*given: Any) -> Any:
+        seen.append(threading.current_thread())
+        return made(*given)
+
+    monkeypatch.setattr(story, "rows", rows_of)
+    asyncio.run(insert(url, *whole_call(call)))
+    for path in ("", "/blocks/1"):
+        assert "bash" in html_of(url, f"/debug/calls/{call}{path}")
+    assert len(seen) == 2 and threading.main_thread() not in seen
+
+
 def test_an_open_call_shows_what_is_there(url: str) -> None:
     call = call_id()
     asyncio.run(insert(url, *whole_call(call)[:3]))
@@ -194,6 +222,43 @@ def test_large_bytes_are_in_the_text_whole(url: str) -> None:
     assert released_in(whole) == payload and "x" * (2**20 + 7) in whole
     assert ask(url, lambda pages: pages.file(f"/debug/calls/{call}/releases/0/raw")) == payload
     assert len(ask(url, lambda pages: pages.file(f"/debug/calls/{call}/chunks/1/raw"))) == 2**20 + 9
+
+
+def test_arguments_are_read_in_slices_whole_empty_or_not_at_all(url: str) -> None:
+    call, large = call_id(), b'{"a": "%s"}' % (b"x" * (2**20 + 7) + b"end")
+    asyncio.run(insert(url, call_record(call), tool_call_record(call, arguments=large, released_arguments=b""), judgement_record(call)))
+    path = f"/debug/calls/{call}/blocks/1"
+
+    async def pieces(pages: Pages) -> list[bytes]:
+        answer, _ = await pages.answer(f"{path}/raw")
+        assert isinstance(answer, Download)
+        return [piece async for piece in answer.pieces]
+
+    made = ask(url, pieces)
+    assert [len(piece) for piece in made] == [2**20, len(large) - 2**20] and b"".join(made) == large
+    assert ask(url, lambda pages: pages.file(f"{path}/raw?of=released")) == b""
+    assert ask(url, lambda pages: pages.file(f"{path}/raw?of=prompt"))
+    for absent in (f"{path}/raw?of=reply&step=7", f"/debug/calls/{call}/blocks/2/raw"):
+        with pytest.raises(NotFound):
+            ask(url, lambda pages, absent=absent: pages.file(absent))  # type: ignore[misc]
+    shown = ask(url, lambda pages: pages.page(f"{path}/evidence")).values["sides"]
+    assert [(side["size"], side["sha256"]) for side in shown] == [(len(one), sha256(one).hexdigest()) for one in (large, b"")]
+    assert shown[0]["side"]["tail"].endswith('end"}')
+
+
+def test_the_export_of_large_bytes_holds_nobody_up(url: str) -> None:
+    """As one line, 16 MB took half a second on the loop, and 2.3 s where they are no UTF-8: no other thread runs meanwhile either."""
+    call, body, raw = call_id(), b"\x7f" * 2**23, b"\xff" * 2**22
+    asyncio.run(insert(url, call_record(call), chunks_record(call, [raw]), bodies={call: body}))
+
+    async def export(pages: Pages) -> tuple[bytes, float]:
+        async with watched() as loop:
+            return await pages.file(f"/debug/calls/{call}/export"), loop.longest_s
+
+    whole, longest_s = ask(url, export)
+    lines = {line["type"]: line for line in map(json.loads, whole.splitlines())}
+    assert (lines["request"]["body"], lines["chunk"]["raw"]) == (body.decode(), "\\xff" * 2**22)
+    assert longest_s < 0.25
 
 
 def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:

@@ -181,7 +181,7 @@ async def test_exports_that_stay_open_leave_room_for_questions(behind: Behind, t
     behind.raw, behind.stays = PIECES, True
     of = door(tmp_path)
     waiting = [asyncio.create_task(ask(of, auditor=str(number))) for number in range(MAX_EXPORTS)]
-    while of._process.in_pieces < MAX_EXPORTS:
+    while of._process.in_pieces.used < MAX_EXPORTS:
         await asyncio.sleep(0)
     status, _, body = await ask(of)
     assert (status, code(body)) == (503, "audit_unavailable")
@@ -190,7 +190,22 @@ async def test_exports_that_stay_open_leave_room_for_questions(behind: Behind, t
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (of.open, of._process.in_pieces) == (0, 0)
+    assert (of.open, of._process.in_pieces.used) == (0, 0)
+
+
+async def test_exports_of_one_key_leave_room_for_those_of_others(behind: Behind, tmp_path: Path) -> None:
+    behind.raw, behind.stays = PIECES, True
+    of = door(tmp_path)
+    waiting = [asyncio.create_task(ask(of, auditor="one")) for _ in range(MAX_EXPORTS)]
+    while sum(task.done() for task in waiting) < MAX_EXPORTS // 2:
+        await asyncio.sleep(0)
+    assert of._process.in_pieces.used == MAX_EXPORTS // 2
+    waiting.append(asyncio.create_task(ask(of, auditor="another")))
+    while of._process.in_pieces.used <= MAX_EXPORTS // 2:
+        await asyncio.sleep(0)
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_only_who_has_the_role_is_known_as_an_auditor() -> None:

@@ -1,6 +1,8 @@
 """A session's calls become one conversation, whatever clients sent."""
 
 import json
+import time
+from itertools import takewhile
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +13,8 @@ from hypothesis import strategies as st
 from db.read.sessions import Said, SessionCall
 from pages.conversation import BUDGET, BUDGET_PARTS, PART_CHARS, Step, branches, steps, wanted
 from pages.session_export import FORMS
-from protocol.histories import history
-from protocol.prefix_tree import Marked, place
+from protocol.histories import MARK_BYTES, history, split
+from protocol.prefix_tree import Marked, common_bytes, place
 
 CHUNK = '{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s,"finish_reason":%s}]}'
 
@@ -298,3 +300,21 @@ def test_deep_results_are_no_trouble() -> None:
     session = Session()
     session.call({"role": "user", "content": content})
     assert [part.text for turn in session.steps()[0].turns for part in turn.parts] == ["nested"]
+
+
+MARKS = st.lists(st.sampled_from([b"a" * MARK_BYTES, b"b" * MARK_BYTES]), max_size=9).map(b"".join)
+
+
+@given(MARKS, MARKS)
+def test_what_two_histories_have_in_common_is_counted_in_turns(own: bytes, other: bytes) -> None:
+    pairs = zip(split(own), split(other), strict=False)
+    assert common_bytes(own, other) == MARK_BYTES * len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+
+def test_long_histories_are_compared_in_no_time() -> None:
+    """Mark by mark, 50 earlier calls of 10,000 turns took 0.26 s on the loop of the pages."""
+    own = b"".join(number.to_bytes(MARK_BYTES, "big") for number in range(10_000))
+    begun = time.process_time()
+    for _ in range(50):
+        assert common_bytes(own, own[:-1] + b"x") == len(own) - MARK_BYTES
+    assert time.process_time() - begun < 0.05

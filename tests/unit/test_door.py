@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway import door as doors
+from gateway import pages_process
 from gateway.door import MAX_IN_PIECES, MAX_STREAMS, Door, is_page
 from pages.guard import NOWHERE
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
@@ -18,7 +19,7 @@ from protocol.runtime import Runtime
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = (
     b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\nkeep-alive: 5\r\nx-own: 1\r\n"
-    b"set-cookie: a=1\r\nset-cookie: b=2\r\n\r\nhi"
+    b"set-cookie: a=1\r\nset-cookie: b=2\r\ncontent-security-policy: own\r\n\r\nhi"
 )
 
 
@@ -40,6 +41,9 @@ class Behind:
             await writer.drain()
             if self.stays or not self.raw:
                 await self.holds.wait()
+        except (ConnectionError, asyncio.CancelledError):
+            # whoever asked left, or the test is over
+            pass
         finally:
             self.open -= 1
             writer.close()
@@ -89,7 +93,8 @@ async def ask(
 async def test_it_passes_on_bytes_and_drops_what_is_of_the_connection(behind: Behind, tmp_path: Path) -> None:
     status, headers, body = await ask(door(tmp_path))
     assert (status, body) == (200, b"hi")
-    assert headers == [(b"content-length", b"2"), (b"x-own", b"1"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+    own = [(b"content-length", b"2"), (b"x-own", b"1"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+    assert headers == [*own, (b"content-security-policy", b"own")]
     assert behind.asked.startswith(b"GET /debug/calls/%2e%2e?a=%00 HTTP/1.1\r\nhost: h\r\n")
 
 
@@ -123,7 +128,7 @@ async def test_what_is_no_answer_is_none(behind: Behind, tmp_path: Path, raw: by
 
 
 async def test_an_answer_that_is_cut_off_is_not_completed(behind: Behind, tmp_path: Path) -> None:
-    behind.raw = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\nhalf"
+    behind.raw = b"HTTP/1.1 200 OK\r\ncontent-length: 3000000\r\n\r\nhalf"
     status, _, body = await ask(door(tmp_path))
     assert (status, body) == (200, b"half")
     # a short one is read whole before it is begun
@@ -188,14 +193,14 @@ async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> N
     kind = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
     behind.raw, behind.stays = kind, True
     of = door(tmp_path)
-    waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_STREAMS)]
-    while of._process.streams < MAX_STREAMS:
+    waiting = [asyncio.create_task(ask(of, address=f"10.0.0.{number}")) for number in range(MAX_STREAMS)]
+    while of._process.streams.used < MAX_STREAMS:
         await asyncio.sleep(0)
     assert (await ask(of))[0] == 503
     # a download
     behind.raw = kind.replace(b"text/event-stream", b"text/plain")
     waiting.append(asyncio.create_task(ask(of)))
-    while of._process.in_pieces <= MAX_STREAMS:
+    while of._process.in_pieces.used <= MAX_STREAMS:
         await asyncio.sleep(0)
     behind.raw, behind.stays = OK, False
     # who asks for a stream and gets none takes no place of one
@@ -203,14 +208,14 @@ async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> N
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (of._turns.free, of._process.streams, of._process.in_pieces) == (MAX_RELAYS, 0, 0)
+    assert (of._turns.free, of._process.streams.used, of._process.in_pieces.used) == (MAX_RELAYS, 0, 0)
 
 
 async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
     behind.raw, behind.stays = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n", True
     of = door(tmp_path)
-    waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_IN_PIECES)]
-    while of._process.in_pieces < MAX_IN_PIECES:
+    waiting = [asyncio.create_task(ask(of, address=f"10.0.0.{number}")) for number in range(MAX_IN_PIECES)]
+    while of._process.in_pieces.used < MAX_IN_PIECES:
         await asyncio.sleep(0)
     status, headers, _ = await ask(of)
     assert status == 503 and (b"retry-after", b"1") in headers
@@ -219,12 +224,58 @@ async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind:
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (of._turns.free, of._process.in_pieces) == (MAX_RELAYS, 0)
+    assert (of._turns.free, of._process.in_pieces.used) == (MAX_RELAYS, 0)
+
+
+def slow(of: Door, taken: asyncio.Event, begun: list[int], address: str) -> asyncio.Task[None]:
+    """A reader that takes nothing of its answer until `taken`; `begun` has a status as soon as one is there."""
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        begun.extend([message["status"]] if "status" in message else [])
+        if message.get("status", 200) == 200:
+            await taken.wait()
+
+    scope = {
+        "type": "http", "method": "GET", "raw_path": b"/debug", "path": "/debug", "query_string": b"", "headers": [(b"host", b"h")],
+        "client": (address, 5),
+    }  # fmt: skip
+    return asyncio.create_task(of(scope, receive, send))
+
+
+@pytest.mark.parametrize("size", [250_000, 1_000_000, 3_000_000])
+async def test_pages_that_one_address_does_not_take_keep_no_other_out(behind: Behind, tmp_path: Path, size: int) -> None:
+    """Each kept its relay for as long as its reader liked, past 256 KiB, and its bytes below that."""
+    behind.raw = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + bytes(size)
+    of, taken, begun = door(tmp_path), asyncio.Event(), list[int]()
+    many = [slow(of, taken, begun, "10.0.0.1") for _ in range(2 * MAX_RELAYS)]
+    while len(begun) < len(many):
+        await asyncio.sleep(0.001)
+    process = of._process
+    assert process.untaken.used <= pages_process.UNTAKEN_BYTES // 2 + size and process.in_pieces.used <= MAX_IN_PIECES // 2
+    assert of._turns.free >= MAX_RELAYS - MAX_IN_PIECES // 2
+    assert (await ask(of, address="10.9.9.9"))[0] == 200
+    behind.raw = OK
+    # a short page comes also to who has all of a share
+    assert (await ask(of, address="10.0.0.1"))[0] == 200
+    taken.set()
+    await asyncio.gather(*many)
+    assert (of._turns.free, process.untaken.used, process.in_pieces.used, process.open) == (MAX_RELAYS, 0, 0, 0)
 
 
 async def test_its_own_answers_have_the_headers_of_pages(tmp_path: Path) -> None:
     for headers in ((await ask(door(tmp_path)))[1], (await ask(door(tmp_path), "PUT"))[1]):
         assert dict(headers).items() >= dict(NOWHERE.headers()).items()
+
+
+async def test_what_the_server_of_the_pages_says_itself_has_the_headers_of_pages(behind: Behind, tmp_path: Path) -> None:
+    """As to two hosts, which it refuses before any page is asked."""
+    behind.raw = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nno."
+    status, headers, body = await ask(door(tmp_path), "GET", (b"host", b"other"))
+    assert (status, body) == (400, b"no.") and (b"content-type", b"text/plain") in headers
+    assert dict(headers).items() >= dict(NOWHERE.headers()).items() and len(dict(headers)) == len(headers)
 
 
 async def test_a_trusted_proxy_says_who_comes_through_it(behind: Behind, tmp_path: Path) -> None:

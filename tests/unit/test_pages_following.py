@@ -2,10 +2,11 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from protocol.config import Config
 from protocol.records import BlockRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, ToolReleaseRecord
 from protocol.runtime import Runtime
 from streams.layout import Entry
+from tests.support.waiting import watched
 
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
 NOW = 1_000_000
@@ -323,11 +325,30 @@ def _feed(one: Following, step: Entry | Record | None) -> None:
         one.record(step)
 
 
-async def test_a_live_view_has_an_end() -> None:
+@pytest.fixture
+async def follower() -> AsyncIterator[live._Follower]:
+    """A viewer whose record and Redis are away."""
     app = App(Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"), ())
     asked = Asked(path="", params={}, query=(), who=Who("k", "k", frozenset(), "l"), services=app._services)
-    follower = live._Follower(asked, UUID(CALL))
+    yield live._Follower(asked, UUID(CALL))
+    await app.close()
+
+
+async def test_one_large_event_holds_no_other_viewer_up(follower: live._Follower) -> None:
+    """Of what nobody would see each character is a step of Python: 3 MB took a second on the loop, for each viewer."""
+    said = [event(role="assistant", content=""), event(content="\u200b" * 1_000_000)]
+    one = following()
+    one.record(release(1, 2, b"".join(said)))
+    assert one.kept_bytes > 6_000_000
+    async with watched() as loop:
+        for entry in entries(said):
+            assert await follower._feed(one, entry)
+    told = Screen().take(one.frame(NOW))
+    assert told.texts[0].endswith("\\u200b\\u200b") and (one.releases, one.kept_bytes) == (1, 0)
+    assert loop.longest_s < 0.25
+
+
+async def test_a_live_view_has_an_end(follower: live._Follower) -> None:
     assert follower._is_over(following(), 9.0, 9.0, has_stream=True) is None
     over = follower._is_over(following(), 9.1, 9.0, has_stream=True)
     assert over is not None and "after 30 minutes" in str(over)
-    await app.close()

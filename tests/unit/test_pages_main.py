@@ -20,7 +20,7 @@ def runtime(url: str = "unix:/nowhere", keys: tuple[Key, ...] = (), **pages: Any
     return Runtime(config=Config(pages=Pages(**pages), keys=keys), redis_url="", database_url=NOWHERE, pages_url=url)
 
 
-async def ask(app: Any, path: str, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
+async def ask(app: Any, path: str, *headers: tuple[bytes, bytes], host: bytes = b"gateway") -> tuple[int, bytes]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -31,7 +31,7 @@ async def ask(app: Any, path: str, *headers: tuple[bytes, bytes]) -> tuple[int, 
 
     scope = {
         "type": "http", "http_version": "1.1", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
-        "headers": [(b"host", b"gateway"), *headers], "client": None, "server": None, "scheme": "http", "root_path": "",
+        "headers": [(b"host", host), *headers], "client": None, "server": None, "scheme": "http", "root_path": "",
     }  # fmt: skip
     await app(scope, receive, send)
     return sent[0]["status"], b"".join(one.get("body", b"") for one in sent[1:])
@@ -55,6 +55,19 @@ async def test_pages_that_listen_alone_are_there_alone_and_without_the_record_fo
     status, body = await ask(app, "/audit/calls")
     assert status in (404, 421) and b"invalid_api_key" not in body
     await app.close()
+
+
+async def test_pages_that_listen_alone_answer_under_their_own_address_and_not_under_the_gateways() -> None:
+    settings = runtime(on_gateway=False, host="10.0.0.5", port=8081).model_copy(update={"host": "10.0.0.9"})
+    app, shared = LazyApp(settings), LazyApp(settings.model_copy(update={"config": Config()}))
+    asked = {
+        (at, host): (await ask(of, "/debug/nothing", host=host))[0]
+        for at, of in (("alone", app), ("gateway", shared.of_gateways))
+        for host in (b"10.0.0.5:8081", b"10.0.0.9")
+    }
+    assert [where for where, status in asked.items() if status == 421] == [("alone", b"10.0.0.9"), ("gateway", b"10.0.0.5:8081")]
+    await app.close()
+    await shared.close()
 
 
 def port_of_no_connection() -> int:

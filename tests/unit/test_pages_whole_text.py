@@ -1,14 +1,17 @@
 """A call as plain text: bytes can be read back out of it, and nobody can write a line that looks like ours."""
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pages import request, whole_text
+from pages.views import text as texts
 from protocol.dialects import DIALECTS
 from tests.support.checks.whole_text import released_in
+from tests.support.waiting import watched
 
 ODD = st.text(alphabet="a⟦⟧\x1b\u202e\u200b\x00\r\n U+0byte1", max_size=30)
 
@@ -35,6 +38,21 @@ def test_what_the_client_got_is_read_back_out_of_the_whole(pieces: list[tuple[by
         piece = {"kind": "release", "number": number, "bytes": len(data), "relayed": relayed}
         whole += f"{whole_text.written(piece)}{whole_text.spell_bytes(data)}\n"
     assert released_in(whole + whole_text.mark("end")) == b"".join(data for data, relayed in pieces if relayed)
+
+
+async def test_what_nobody_would_see_is_spelled_out_beside_the_loop_and_in_small_pieces() -> None:
+    """A slice of the record, of which each character is a step of Python: whole, it held the loop for half a second and more."""
+    data = b"\x7f" * 2**21 + "é€".encode() * 2**15
+
+    async def slices() -> AsyncIterator[bytes]:
+        yield data[:-1]
+        yield data[-1:]
+
+    async with watched() as loop:
+        pieces = [piece async for piece in texts._spelled(slices())]
+    assert whole_text.unspell(b"".join(pieces).decode()) == data
+    assert max(map(len, pieces)) <= len("⟦U+007F⟧".encode()) * (texts.SPELLED_BYTES + 4)
+    assert loop.longest_s < 0.25
 
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.columns import BY_NAME
+from db.read import items as read_items
+from db.read.items import dump_json, dump_pieces
 from db.write.fit import fit
 from db.write.rows import pack
 from policy.session.effects import CallInfo
 from policy.session.session import Session
+from protocol import records
 from protocol.config import Config
 from protocol.errors import StreamProtocolError
 from protocol.records import (
@@ -28,6 +31,7 @@ from protocol.records import (
     decode_records,
     encode_records,
     read_records,
+    to_text,
 )
 from streams import layout
 from streams.layout import Entry, Start
@@ -214,3 +218,24 @@ def test_the_ordinary_way_is_not_left_for_ordinary_records(monkeypatch: pytest.M
     monkeypatch.setattr("protocol.records._packable", lambda record: 1 / 0)
     records = [r for _ in range(20) for r in whole_call(call_id(), session="é😀\x00\ufffe" + chr(chance.randrange(0x20, 0xD000)))]
     assert decode_records(encode_records(records)) == records
+
+
+ODD_BYTES = st.lists(
+    st.sampled_from([b"a", "é".encode(), "€".encode(), "😀".encode(), b"\xed\xa0\x80", b"\x80", b"\xff", b"\xf0\x9f", b"\xe2"])
+)
+
+
+@given(ODD_BYTES.map(b"".join), st.integers(5, 9))
+def test_bytes_become_the_same_text_in_pieces(data: bytes, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "_PIECE_BYTES", size)
+        pieces = to_text(data)
+    assert pieces == to_text(data)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=30) | st.none() | st.integers() | st.lists(st.text(max_size=9), max_size=3)))
+def test_an_object_is_the_same_json_in_pieces(item: dict[str, Any]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read_items, "_PIECE_CHARS", 4)
+        pieces = list(dump_pieces(item))
+    assert b"".join(pieces) == dump_json(item)
