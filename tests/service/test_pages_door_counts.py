@@ -26,9 +26,11 @@ def valkey(tmp_path: Path) -> Iterator[Server]:
 def test_what_is_refused_at_the_door_is_shown_at_once_also_after_redis_started_again(valkey: Server, url: str, tmp_path: Path) -> None:
     config = base_config()
     config["limits"] |= {"body_bytes": BODY_BYTES, "open_calls": 1}
-    with Product(tmp_path, valkey.url, url, config) as product:
+    with (
+        Product(tmp_path, valkey.url, url, config) as product,
+        closing(httpx.Client(base_url=product.url, timeout=20, headers={"origin": product.url})) as reader,
+    ):
         product.start("gateway", "pages", "audit", "policy")
-        reader = httpx.Client(base_url=product.url, timeout=20, headers={"origin": product.url})
         assert reader.post("/debug/login", data={"key": KEY}).status_code == 303
 
         def refuse(count: int) -> None:
@@ -57,4 +59,3 @@ def test_what_is_refused_at_the_door_is_shown_at_once_also_after_redis_started_a
             if round_ == 1:
                 valkey.kill()
                 valkey.start()
-        reader.close()

@@ -61,8 +61,8 @@ class DebugDrain:
             if not self._is_failing:
                 log.warning("debug lines are not stored", extra={"error": str(error)[:120]})
             self._is_failing = True
-            # a Redis that starts again is there in a moment, and asking whether it is costs nothing
-            return IDLE_S if isinstance(error, StreamConnectionLost) else REFUSED_S
+            # a Redis that starts again, and loads what it has, is there in a moment, and asking whether it is costs nothing
+            return REFUSED_S if isinstance(error, AuditUnavailable) else IDLE_S
         if found is None:
             return REFUSED_S
         self._idle = 0 if found else self._idle + 1
