@@ -94,9 +94,9 @@ def stream(place: Place, call_ids: list[str]) -> None:
         pass
 
 
-def watch(url: str, head: dict[str, str], call: str, seen: list[int], end: threading.Event) -> None:
-    """One live view, read until the end."""
-    line = HTTPConnection(urlsplit(url).netloc, timeout=60)
+def watch(url: str, head: dict[str, str], call: str, seen: list[int], end: threading.Event, host: str) -> None:
+    """One live view, read until the end, from an address of its own: one address has half of all views."""
+    line = HTTPConnection(urlsplit(url).netloc, timeout=60, source_address=(host, 0))
     line.request("GET", links.tab(call, "events"), headers={**head, "accept": "text/event-stream"})
     answer = line.getresponse()
     assert answer.status == 200, (answer.status, answer.read())
@@ -129,7 +129,9 @@ def crowd(place: Place, call: str) -> tuple[Counter[int], int]:
             statuses.append(answer.status)
         line.close()
 
-    watching = [threading.Thread(target=watch, args=(place.url, heads[n], call_ids[n], seen[n], end), daemon=True) for n in range(VIEWS)]
+    hosts = [f"127.0.0.{n + 2}" for n in range(VIEWS)]
+    views = zip(heads, call_ids, seen, hosts, strict=True)
+    watching = [threading.Thread(target=watch, args=(place.url, *one[:3], end, one[3]), daemon=True) for one in views]
     reading = [threading.Thread(target=load, args=(head,)) for head in heads]
     for one in (*watching, *reading):
         one.start()
