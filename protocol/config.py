@@ -474,9 +474,11 @@ _SAID_PATTERNS, _SAID_CHARS = 10, 60
 """What is said of patterns in an error that a client reads."""
 DEMO = shipped.DEMO
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
-DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {f"demo-{name}": name for name in DIALECTS}
+DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {f"demo-{name}": name for name, one in DIALECTS.items() if one.client_paths}
 """`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be tried with no provider key."""
-SCRIPTS: dict[str, DialectName | None] = {shipped.SCRIPT: None} | {f"{shipped.SCRIPT}-{name}": name for name in DIALECTS}
+SCRIPTS: dict[str, DialectName | None] = {shipped.SCRIPT: None} | {
+    f"{shipped.SCRIPT}-{name}": name for name, one in DIALECTS.items() if one.client_paths
+}
 """Upstreams of the scripted model: `script` answers in the client's own dialect, the others always in theirs."""
 BUILT_IN = frozenset((DEMO, *SCRIPTS))
 """Names of upstreams that no configuration may give."""

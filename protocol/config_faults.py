@@ -9,7 +9,7 @@ from protocol.dialect import Dialect
 from protocol.dialects import DIALECTS
 from protocol.server_tools.added import check_families
 
-_SCRIPTS = (shipped.SCRIPT, *(f"{shipped.SCRIPT}-{name}" for name in DIALECTS))
+_SCRIPTS = (shipped.SCRIPT, *(f"{shipped.SCRIPT}-{name}" for name, one in DIALECTS.items() if one.client_paths))
 Place = tuple[str | int, ...]
 """Where something stands in the file: keys of mappings, and numbers of list items from 0."""
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
 """How a judge model is asked for its reply: JSON by a schema, any JSON object, the arguments of a forced tool call, or plain text."""
-Framing = Literal["sse", "none"]
-"""How a streamed answer is cut into chunks: at the blank lines of server-sent events, or not at all, for answers that are one body."""
+Framing = Literal["sse", "eventstream", "none"]
+"""How a streamed answer is cut into chunks: at the blank lines of server-sent events, at the lengths of event-stream messages of
+AWS, or not at all, for answers that are one body."""
 
 
 class Decoder(Protocol):
@@ -68,12 +69,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     package: str
-    """Its folder, as Python names it. Each has the modules decode, encode, failures, read and write; neutral and changes where not
-    `is_plain`; usage where answers carry an object of counts; count_tokens where it `counts`; turn where it `has_turns`."""
+    """Its folder, as Python names it. Each has the modules decode, failures and write; encode and read where clients speak it, and then
+    neutral and changes where not `is_plain`; usage where answers carry an object of counts; count_tokens where it `counts`; turn where it
+    `has_turns`."""
     name: DialectName
-    client_paths: Mapping[str, Endpoint]
-    """Where clients send requests, and the endpoint behind each path."""
-    about: Mapping[Endpoint, str]
+    client_paths: Mapping[str, Endpoint] = {}
+    """Where clients send requests, and the endpoint behind each path. Empty: only upstreams speak it."""
+    about: Mapping[Endpoint, str] = {}
     """What GET / says of each of these endpoints."""
     error_paths: tuple[str, ...] = ()
     """Beginnings of paths below which every error is told in this dialect, also where nothing is served."""
@@ -100,8 +102,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     betas_header: str = ""
     """The header that names beta features upstream. Empty: the dialect has none."""
     framing: Framing = "sse"
-    keepalive: bytes
+    keepalive: bytes = b""
     """A keepalive: bytes of a stream without content."""
+    statuses: Mapping[int, int] = {}
+    """Statuses of our own refusals that its clients are told another one for: some send a request again and again after ours."""
     judge_replies: tuple[JudgeReply, ...]
     """In which forms its models can be asked for a judgement; first those that hold the model to the reply's shape."""
     needs_max_tokens: bool = False

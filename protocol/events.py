@@ -1,6 +1,6 @@
 """Decoded protocol steps: what a decoder makes of upstream bytes and an encoder turns into client bytes.
 
-One vocabulary for both dialects, addressed by content-block index (never "the latest"): the Messages
+One vocabulary for all dialects, addressed by content-block index (never "the latest"): the Messages
 dialect maps onto it one to one, chat/completions through its decoder, which numbers blocks in the order
 in which they first appear. Events are msgspec Structs rather than dataclasses because building one is
 on the path of every chunk.
@@ -101,6 +101,8 @@ class BlockStart(msgspec.Struct, frozen=True, tag=True):
     Tool calls have `id` and `name`. A text block that is a refusal has the name `refusal`, a thinking block of
     chat/completions the name of its field, an OTHER block its type. `body` is what the source dialect has beside that:
     the whole object of an OTHER block; of a SERVER_TOOL_USE block all but id, name and input; else extra fields (`caller`, ...).
+    Of Responses, `item` numbers the item that a block is of: neighbouring thinking blocks of one item are its parts; `phase` and
+    `namespace` are its own. `executor` mcp_pending: the provider asks before it runs the call, so it can still be prevented.
     """
 
     index: int
@@ -119,7 +121,8 @@ class TextDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class SignatureDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The signature of the thinking block at `index`, complete."""
+    """What seals the block at `index`, complete: a signature or encrypted content, which its provider wants back. Thinking has it in most
+    dialects; Gemini seals calls and texts, also an empty text. Encoders of other dialects write nothing for it; the record keeps it."""
 
     index: int
     signature: str

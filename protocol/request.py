@@ -36,8 +36,9 @@ class TextPart(msgspec.Struct, frozen=True, tag="text"):
     extra: dict[str, Any] = NOTHING
 
 
-CallForm = Literal["function", "custom", "legacy"]
-"""How chat/completions wrote a call or its result: tool_calls of type function or custom, or the older function_call."""
+CallForm = Literal["function", "custom", "legacy", "typed"]
+"""How a call or its result was written: as a function's, as a custom tool's, as the older function_call, or as an item of its own type
+(Responses: `shell_call`, `apply_patch_call`, ...), whose name the call has and whose action object its arguments are."""
 
 
 class ToolUsePart(msgspec.Struct, frozen=True, tag="tool_use"):
@@ -126,6 +127,17 @@ class Reasoning(msgspec.Struct, frozen=True):
     mode: Literal["", "off", "budget", "adaptive"] = ""
     effort: str | None = None
     budget_tokens: int | None = None
+    summary: str | None = None
+    """How the client wants to see thinking: auto, concise or detailed."""
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a request says of answers that are kept: Responses' `previous_response_id` and `store`. Upstreams never see it."""
+
+    previous: str = ""
+    """The answer that the request goes on with; empty where it holds its whole conversation."""
+    store: bool = True
+    """May the client ask for the answer again?"""
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +165,11 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     legacy_functions: bool = False
     """The client speaks of `functions` and `function_call`: at most one call, answered in that shape."""
     extra: dict[str, Any] = {}
+    state: State | None = None
+    verbosity: str | None = None
+    """How long the answer is to be: low, medium, high."""
+    max_tool_calls: int | None = None
+    """The most calls of the provider's own tools in one answer."""
     system_messages: tuple[dict[str, Any], ...] = ()
     """chat/completions: the messages that `system` was read from, as they came; they may mark what to cache."""
 

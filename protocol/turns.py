@@ -31,6 +31,10 @@ class StoredTurn(msgspec.Struct, frozen=True):
     tool_call_ids: tuple[str, ...]
     upstream: str = ""
     """The provider's name: signatures and encrypted content mean nothing to another."""
+    model: str = ""
+    """The model that was asked for."""
+    blocks: tuple[int, ...] = ()
+    """The number of each of these calls' blocks in the answer, by which a call is found whose upstream gave it no id."""
 
 
 def pack_turns(stored: Sequence[StoredTurn]) -> bytes:
@@ -90,6 +94,9 @@ class TurnBuilder(ABC):
             self.body(raw)
         else:
             self.feed(raw)
+
+    def finish(self) -> None:  # noqa: B027 - most have nothing to do
+        """No chunk follows. Dialects whose streams end without a word end their message here."""
 
     def _grown(self, raw: bytes) -> bool:
         self._size += len(raw)

@@ -47,7 +47,9 @@ class _Found(msgspec.Struct):
     """A call whose client has some of the ids."""
 
     upstream: str
+    model: str
     ids: list[str]
+    blocks: list[int]
 
 
 class _Holder(msgspec.Struct, frozen=True):
@@ -93,6 +95,8 @@ class _Reading:
     def turn(self, *, is_settled: bool) -> _Turn | None:
         """The turn; None while more may come."""
         builder = self.builder
+        if is_settled:
+            builder.finish()
         if builder.complete and (is_settled or not builder.is_paused):
             return _Turn(builder.content(), self.size, builder.container, builder.container_expires_at)
         return _Turn(None) if builder.is_broken or is_settled else None
@@ -160,7 +164,7 @@ class TurnReader:
             for call, of in calls.items():
                 if (turn := self._built.get(call)) is not None and turn.content is not None:
                     container = turn.container if not _is_over(turn.container_expires_at, now) else ""
-                    found[call] = StoredTurn(str(call), turn.content, container, tuple(of.ids), of.upstream)
+                    found[call] = StoredTurn(str(call), turn.content, container, tuple(of.ids), of.upstream, of.model, tuple(of.blocks))
             is_missing = not self._durable and loop.time() - began < MISSING_S and sum(len(c.ids) for c in calls.values()) < len(set(ids))
             if not waiting and not is_missing:
                 return
@@ -222,7 +226,7 @@ async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) 
     is_other = or_(and_(theirs.executor != "client", theirs.verdict.in_(_WITHHELD)), theirs.verdict == "discarded")
     denied = exists().where(*of_theirs, is_other)
     statement = (
-        select(ToolCall.call_id, ToolCall.tool_call_id, Call.upstream, or_(kept_back, denied))
+        select(ToolCall.call_id, ToolCall.tool_call_id, ToolCall.block, Call.upstream, Call.model, or_(kept_back, denied))
         .join(Call, Call.call_id == ToolCall.call_id)
         .outerjoin(Block, and_(Block.call_id == ToolCall.call_id, within(Block.call_id), Block.block == ToolCall.block))
         .where(
@@ -238,9 +242,11 @@ async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) 
     rows = (await connection.execute(statement)).all()
     seen = Counter(row.tool_call_id for row in rows)
     calls: dict[UUID, _Found] = {}
-    for call, identity, upstream, is_withheld in rows:
+    for call, identity, block, upstream, model, is_withheld in rows:
         if seen[identity] == 1 and not is_withheld:
-            calls.setdefault(call, _Found(from_column(upstream), [])).ids.append(from_column(identity))
+            one = calls.setdefault(call, _Found(from_column(upstream), from_column(model), [], []))
+            one.ids.append(from_column(identity))
+            one.blocks.append(block)
     return calls
 
 

@@ -105,7 +105,7 @@ def check_model(request: ChatRequest, model: str) -> None:
 
 def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
     """The turns that must be looked up in the record, by the last tool calls of the request: this client cannot send them back whole."""
-    is_due = DIALECTS[upstream.dialect].has_turns and not DIALECTS[call.dialect].has_turns
+    is_due = DIALECTS[upstream.dialect].has_turns and call.dialect != upstream.dialect
     if not is_due or upstream.name in BUILT_IN or not upstream.target.native_tools:
         return None
     calls = (p for t in request.turns if t.role == "assistant" for p in t.parts if isinstance(p, ToolUsePart))
@@ -161,7 +161,8 @@ def refusal(dialect: DialectName, error: PipelineError) -> Respond:
         headers["x-should-retry"] = "false"
     body = DIALECTS[dialect].error_body(error)
     frame = DIALECTS[dialect].error_frame("invalid_request_error", error.message, error.error_code)
-    return Respond(error.http_status, headers, body, frame, error.error_code)
+    status = DIALECTS[dialect].statuses.get(error.http_status, error.http_status)
+    return Respond(status, headers, body, frame, error.error_code)
 
 
 def identified(call: CallInfo, request: ChatRequest) -> CallInfo:

@@ -62,7 +62,7 @@ def turn_of(call: str, chunks: list[bytes] | None = None, **changes: Any) -> lis
 async def test_a_turn_is_found_by_the_id_of_its_call(url: str, reader: TurnReader) -> None:
     call = call_id()
     await insert(url, *turn_of(call))
-    want = [StoredTurn(call, CONTENT, "", ("toolu_1",), "claude")]
+    want = [StoredTurn(call, CONTENT, "", ("toolu_1",), "claude", "gpt-x", (3,))]
     assert await reader.find("k", ["toolu_0", "toolu_1"]) == want
     assert await reader.find("k", ["toolu_1"]) == want, "from memory too"
 
