@@ -1,0 +1,16 @@
+"""The Responses dialect. Imports no other dialect."""
+
+from protocol.dialect import Dialect
+
+DIALECT = Dialect(
+    package=__name__,
+    name="responses",
+    answers="responses",
+    upstream_paths={"responses": "/responses", "models": "/models"},
+    never_in_base=("/responses", "/chat/completions", "/completions", "/models"),
+    keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
+    # clients of this dialect send these statuses again and again: docs/protocol.md
+    statuses={403: 400, 503: 429},
+    judge_replies=("json_schema", "json_object", "tool", "text"),
+    has_turns=True,
+)
