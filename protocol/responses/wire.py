@@ -57,6 +57,7 @@ class Frame(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     error: Any = None
     message: Any = None
     param: Any = None
+    copilot_usage: Any = None
 
 
 class InputDetails(msgspec.Struct, gc=False):
