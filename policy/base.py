@@ -68,8 +68,9 @@ def shown(name: str) -> str:
     return repr(name) if _PLAIN_NAME.fullmatch(name) else "(name withheld)"
 
 
-Executor = Literal["client", "provider", "mcp", "nested"]
-"""Who runs a tool call: the client; the provider, while it answers; an MCP server that the provider asks; code that the provider runs."""
+Executor = Literal["client", "provider", "mcp", "nested", "mcp_pending"]
+"""Who runs a tool call: the client; the provider, while it answers; an MCP server that the provider asks; code that the provider runs; an
+MCP server, once the client says yes: nothing has run yet."""
 
 
 class SaidText(msgspec.Struct, frozen=True):

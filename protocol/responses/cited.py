@@ -9,7 +9,7 @@ _KINDS = {"url_citation": "url", "file_citation": "file", "container_file_citati
 
 def read_citation(value: Any) -> Citation | None:
     """Return the citation that an annotation is, None where it is none that is modelled."""
-    kind = _KINDS.get(value.get("type")) if isinstance(value, dict) else None
+    kind = _KINDS.get(str(value.get("type"))) if isinstance(value, dict) else None
     if kind is None:
         return None
     start, end = (_place(value.get(name)) for name in ("start_index", "end_index"))

@@ -9,9 +9,9 @@ from protocol.json_strict import dumps
 
 
 class ServerItem(NamedTuple):
-    """A call that the provider runs. `input`: the field with what it was asked for ("" none); `call`: fields beside it that are of the call.
+    """A call that the provider runs. `input`: the field with what it was asked for; `call`: those beside it that are its own.
 
-    `name`: of the tool; empty where the item has it. `has_text`: the input is text, as it is or JSON already.
+    `name`: of the tool; empty where the item has it.
     """
 
     name: str
