@@ -19,6 +19,8 @@ _DELTAS = {
     "reasoning_text": ("response.reasoning_text.delta", "content_index", b""),
     "summary_text": ("response.reasoning_summary_text.delta", "summary_index", b""),
 }
+_ENDS = ("_text.done", "refusal.done", "response.failed")
+"""Events after which no text goes on."""
 
 
 class StreamEncoder(Answer):
@@ -49,7 +51,7 @@ class StreamEncoder(Answer):
 
     def put(self, kind: str, fields: dict[str, Any]) -> None:
         """Write an event."""
-        if not kind.endswith(".delta"):
+        if kind.endswith(_ENDS):
             self._index = -1
         self._out += (b"event: ", kind.encode(), b"\ndata: ", dumps({"type": kind, "sequence_number": self._number, **fields}), b"\n\n")
         self._number += 1
