@@ -12,7 +12,7 @@ from protocol.server_tools.data import table
 from protocol.server_tools.families import DIRECT, allows, check_parameters, need, objects
 from protocol.target import Target
 
-_CODEX = "; in Codex, web_search = \"disabled\" in config.toml leaves it out"
+_CODEX = '; in Codex, web_search = "disabled" in config.toml leaves it out'
 _HISTORY = {"mcp_list_tools": "mcp", "mcp_call": "mcp", "mcp_approval_request": "mcp", "mcp_approval_response": "mcp",
             "compaction": "context_management", "compaction_trigger": "context_management"}  # fmt: skip
 """Items that say something of the provider's own, and the family that they need."""

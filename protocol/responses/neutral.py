@@ -101,7 +101,8 @@ def _tools(request: ChatRequest, extra: dict[str, Any]) -> tuple[Tool, ...]:
         return tuple(made)
     most = request.max_tool_calls
     return tuple(
-        msgspec.structs.replace(t, extra=t.extra | {"max_uses": min(most, t.extra.get("max_uses", most))}) if t in limited else t for t in made
+        msgspec.structs.replace(t, extra=t.extra | {"max_uses": min(most, t.extra.get("max_uses", most))}) if t in limited else t
+        for t in made
     )
 
 
@@ -252,16 +253,18 @@ def _other(part: OtherPart) -> Sequence[NeutralPart]:
         return ()
     if kind in SERVER_ITEMS and kind not in ("mcp_call", "program"):
         return _server_call(kind, body)
-    if kind == "tool_search_call" or (kind in OUTPUT_ITEMS and kind != "program_output") or kind in CARRIED_ITEMS - {"compaction", "mcp_list_tools"}:
+    if (
+        kind == "tool_search_call"
+        or (kind in OUTPUT_ITEMS and kind != "program_output")
+        or kind in CARRIED_ITEMS - {"compaction", "mcp_list_tools"}
+    ):
         return (TextPart("", {kind: True}),)
     invalid(f"an item of type {kind[:60]!r} cannot be sent to this model's provider", "input")
 
 
 def _server_call(kind: str, body: dict[str, Any]) -> Sequence[NeutralPart]:
     identity = v if isinstance(v := body.get("id"), str) else ""
-    call = ProviderCallPart(
-        id=identity, name=SERVER_ITEMS[kind].name, input=msgspec.json.decode(server_input(kind, body)), kind=kind
-    )
+    call = ProviderCallPart(id=identity, name=SERVER_ITEMS[kind].name, input=msgspec.json.decode(server_input(kind, body)), kind=kind)
     content = {n: v for n, v in result_fields(kind, body).items() if n != "status"}
     failed = body.get("status") in ("failed", "incomplete")
     if kind == "image_generation_call":

@@ -73,7 +73,9 @@ def runs_at_provider(tool: dict[str, Any]) -> bool:
     if tool["type"] == "tool_search":
         return tool.get("execution") != "client"
     environment = tool.get("environment")
-    return tool["type"] == "shell" and environment is not None and not (isinstance(environment, dict) and environment.get("type") == "local")
+    return (
+        tool["type"] == "shell" and environment is not None and not (isinstance(environment, dict) and environment.get("type") == "local")
+    )
 
 
 def read_tool(tool: Any, position: int) -> Tool:
