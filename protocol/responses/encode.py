@@ -19,6 +19,9 @@ _DELTAS = {
     "reasoning_text": ("response.reasoning_text.delta", "content_index", b""),
     "summary_text": ("response.reasoning_summary_text.delta", "summary_index", b""),
 }
+_MANY = 2048
+_TAILS = tuple(b"%d}\n\n" % number for number in range(_MANY))
+"""Ends of frames by their number: writing it takes as long as all the rest of a short text's frame."""
 _ENDS = ("_text.done", "refusal.done", "response.failed")
 """Events after which no text goes on."""
 
@@ -43,8 +46,9 @@ class StreamEncoder(Answer):
         for event in events:
             if type(event) is TextDelta and event.index == self._index:
                 self._texts.append(event.text)
-                out += (self._prefix, dumps(event.text), self._suffix % self._number)
-                self._number += 1
+                number = self._number
+                self._number = number + 1
+                out += (self._prefix, dumps(event.text), self._suffix, _TAILS[number] if number < _MANY else b"%d}\n\n" % number)
             else:
                 self.take(event)
         return escape_breaks(b"".join(out))
@@ -64,14 +68,14 @@ class StreamEncoder(Answer):
         kind, field, more = _DELTAS[part]
         at = {"type": kind, "item_id": item["id"], "output_index": self._count, field: number}
         self._prefix = b"event: %s\ndata: %s" % (kind.encode(), dumps(at)[:-1] + b',"delta":')
-        self._suffix = more + b',"sequence_number":%d}\n\n'
+        self._suffix = more + b',"sequence_number":'
         self._index, self._texts = self._block.index, self._part.pieces
 
     def logprobs(self, entries: list[Any]) -> None:
         """Put these beside the text that was written just now."""
         out = self._out
-        if len(out) > 2 and out[-3] is self._prefix:
-            out[-1] = b',"logprobs":%s,"sequence_number":%d}\n\n' % (dumps(entries), self._number - 1)
+        if len(out) > 3 and out[-4] is self._prefix:
+            out[-2] = b',"logprobs":%s,"sequence_number":' % dumps(entries)
 
 
 def make(request: ChatRequest, *, call_id: str, created: int) -> StreamEncoder | WholeEncoder:

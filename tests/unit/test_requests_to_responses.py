@@ -21,6 +21,7 @@ ENCRYPTED = "reasoning.encrypted_content"
 ALL = frozenset(("web_search", "code_execution", "mcp"))
 PNG = "data:image/png;base64,iVBORw0KGgo="
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}
 SERVER = {"type": "url", "url": "https://mcp.example/x", "name": "box"}
 
 
@@ -99,7 +100,10 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
                 {"type": "custom", "custom": {"name": "sql", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "x"}}}},
                 {"type": "function", "function": {"name": "look", "parameters": {}}},
             ],
-            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "custom", "custom": {"name": "sql"}}]}},
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "required", "tools": [{"type": "custom", "custom": {"name": "sql"}}]},
+            },
         },
         {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "sql"}]}},
         (),
@@ -299,7 +303,7 @@ def test_what_a_client_says_is_said_again(
         ("openai", {"stop": ["x"]}, "stop"),
         ("anthropic", {"stop_sequences": ["x"]}, "stop_sequences"),
         ("openai", {"prediction": {"type": "content", "content": "x"}}, "prediction"),
-        ("openai", {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}]}]}, "messages"),
+        ("openai", {"messages": [{"role": "user", "content": [AUDIO]}]}, "messages"),
         ("openai", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]}, "messages"),
         ("anthropic", {"tools": [{**SEARCH, "blocked_domains": ["a"]}]}, "tools"),
         ("anthropic", {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, "tools"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.dialects import DIALECTS
-from protocol.errors import LocalProtocolError
+from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import Event, MessageStart, UpstreamFailed
 from protocol.request import ChatRequest, Tool
 from protocol.responses.encode_items import Answer
@@ -60,7 +60,7 @@ def encoded(events: list[Event], *, stream: bool, tools: tuple[Tool, ...] = (), 
     return b"".join(encoder.encode(events[at : at + piece]) for at in range(0, len(events), piece))
 
 
-def read(arguments: str) -> Any:
+def json_of(arguments: str) -> Any:
     """A call's arguments; those that were cut, as they are."""
     try:
         return json.loads(arguments)
@@ -73,7 +73,7 @@ def facts(response: Any) -> dict[str, Any]:
     items = response.output
     said = [p for i in items if i.type == "message" for p in i.content]
     thoughts = [p.text for i in items if i.type == "reasoning" for p in [*i.summary, *(i.content or [])]]
-    calls = [(i.name, read(i.arguments)) for i in items if i.type == "function_call"]
+    calls = [(i.name, json_of(i.arguments)) for i in items if i.type == "function_call"]
     return {
         "text": "".join(p.text for p in said if p.type == "output_text"), "thinking": "".join(thoughts), "calls": calls,
         "refusal": "".join(p.refusal for p in said if p.type == "refusal"), "status": response.status,
@@ -131,7 +131,7 @@ def test_a_recorded_response_comes_out_with_its_facts(name: str, stream: bool) -
     got = responses_answer(out, stream=stream)
     found = facts(got)
     assert len(found["text"]) + len(found["refusal"]) == want["text_chars"]
-    assert not found["refusal"] and digest(found["text"]) == want["text_sha"] or found["refusal"]
+    assert found["refusal"] or digest(found["text"]) == want["text_sha"]
     assert len(found["thinking"]) == want["thinking_chars"]
     functions = [(c["name"], c["arguments"]) for c in want["calls"] if c["executor"] == "client" and c["type"] == "function"]
     assert found["calls"] == functions
@@ -153,8 +153,10 @@ def test_an_answer_of_another_dialect_comes_out_with_its_facts(name: str, stream
     recording: Recording = OLD[name]
     own = DIALECTS[recording.dialect]
     try:
-        events = by_block(decode(recording.dialect, [recording.body]) if recording.is_stream else own.decode_whole(recording.body, frozenset()))
-    except Exception:
+        events = by_block(
+            decode(recording.dialect, [recording.body]) if recording.is_stream else own.decode_whole(recording.body, frozenset())
+        )
+    except RemoteProtocolError:
         pytest.skip("this one does not decode: its own test says why")
     if not any(isinstance(e, MessageStart) for e in events) or (not stream and any(isinstance(e, UpstreamFailed) for e in events)):
         return
