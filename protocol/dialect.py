@@ -70,8 +70,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     package: str
     """Its folder, as Python names it. Each has the modules decode, failures and write; encode and read where clients speak it, and then
-    neutral and changes where not `is_plain`; asked where it `checks_asked`; usage where answers carry an object of counts; count_tokens where it `counts`; turn where it
-    `has_turns`."""
+    neutral and changes where not `is_plain`; asked where it `checks_asked`; usage where answers carry an object of counts; count_tokens
+    where it `counts`; turn where it `has_turns`."""
     name: DialectName
     client_paths: Mapping[str, Endpoint] = {}
     """Where clients send requests, and the endpoint behind each path. Empty: only upstreams speak it."""

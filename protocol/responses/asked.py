@@ -40,8 +40,8 @@ def _check_tool(tool: Tool, target: Target) -> None:
     if family is None:
         invalid(f"a tool is of a type that the gateway does not know: {kind[:80]!r}", "tools")
     if family == "web_search" and not allows(target, family):
-        message = f"the tool {kind!r} is not allowed with this key: it needs 'web_search' under `server_tools` of the key, which the operator sets"
-        invalid(message + _CODEX, "tools")
+        needs = "it needs 'web_search' under `server_tools` of the key, which the operator sets"
+        invalid(f"the tool {kind!r} is not allowed with this key: {needs}{_CODEX}", "tools")
     need(target, family, f"the tool {kind!r}", "tools")
     if kind == "mcp" and tool.extra.get("connector_id") is not None:
         need(target, "account", "an MCP server with a connector_id", "tools")

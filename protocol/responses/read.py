@@ -34,6 +34,12 @@ _REFUSED = {
     "prompt": "stored prompts are not served: no policy could read them",
 }
 _ELSEWHERE = frozenset(("n", "stop", "logit_bias", "frequency_penalty", "presence_penalty", "seed"))
+_ECHOED = (
+    "include", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls", "previous_response_id",
+    "prompt_cache_key", "prompt_cache_retention", "reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice", "tools",
+    "top_logprobs", "top_p", "truncation", "user",
+)  # fmt: skip
+"""What an answer repeats."""
 _INCLUDE = frozenset(
     (
         "reasoning.encrypted_content", "message.output_text.logprobs", "message.input_image.image_url", "web_search_call.results",
@@ -78,6 +84,7 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         response_format=tools_read.response_format(text),
         verbosity=fields.string(text, "verbosity", None),
         reasoning=reasoning,
+        echo={name: data[name] for name in _ECHOED if data.get(name) is not None},
         state=State(previous, fields.boolean(data, "store", True) is not False),
         extra={n: v for n, v in data.items() if n in _KEPT and n not in ("text", "reasoning")} | ({"reasoning": more} if more else {}),
     )
