@@ -197,7 +197,9 @@ class Answer:
         # numbers may have gaps: the list has none
         numbers = [*seen, *range(seen[-1] + 1 if seen else 0, (seen[-1] + 1 if seen else 0) + len(parts) - len(seen))]
         for number, body in zip(numbers, parts, strict=True):
-            kind = _word(body, "type") if isinstance(body, dict) else ""
+            if not isinstance(body, dict):
+                raise RemoteProtocolError("upstream sent a part that is no object")
+            kind = _word(body, "type")
             known = item.parts.get((field, number))
             if known is None and kind not in PART_NAMES[item.kind]:
                 self.withhold(named("part", kind), events)
