@@ -9,7 +9,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily
 
 from gateway.bus import Bus
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from streams import fitness, heartbeats, layout, metrics
 from streams.connection import NOT_AN_ANSWER, RedisError
@@ -34,7 +34,7 @@ class Status:
         self._backlog, self._shrank_at = 0, time.monotonic()
         self.registry = prometheus.CollectorRegistry()
         calls = prometheus.Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
-        self.calls = {dialect: calls.labels(dialect) for dialect in DIALECTS}
+        self.calls = {dialect: calls.labels(dialect) for dialect in CLIENTS}
         self._gauges = {one: prometheus.Gauge(metrics.metric(one), one.value, registry=self.registry) for one in Gauge}
         self._gauges[Gauge.OPEN_CALLS].set_function(lambda: len(bus.calls))
         self._counts: dict[metrics.Count, int] = {}

@@ -31,7 +31,7 @@ from protocol.bounds import (
 from protocol.config_faults import Faults, Place, dialects_that, faults_between
 from protocol.debug import Debug
 from protocol.dialect import JudgeReply
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.pages import Pages
 from protocol.request import DialectName
 from protocol.retention import Retention
@@ -474,11 +474,9 @@ _SAID_PATTERNS, _SAID_CHARS = 10, 60
 """What is said of patterns in an error that a client reads."""
 DEMO = shipped.DEMO
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
-DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {f"demo-{name}": name for name, one in DIALECTS.items() if one.client_paths}
+DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {f"demo-{name}": name for name in CLIENTS}
 """`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be tried with no provider key."""
-SCRIPTS: dict[str, DialectName | None] = {shipped.SCRIPT: None} | {
-    f"{shipped.SCRIPT}-{name}": name for name, one in DIALECTS.items() if one.client_paths
-}
+SCRIPTS: dict[str, DialectName | None] = {shipped.SCRIPT: None} | {f"{shipped.SCRIPT}-{name}": name for name in CLIENTS}
 """Upstreams of the scripted model: `script` answers in the client's own dialect, the others always in theirs."""
 BUILT_IN = frozenset((DEMO, *SCRIPTS))
 """Names of upstreams that no configuration may give."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from protocol import shipped
 from protocol.dialect import Dialect
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from protocol.server_tools.added import check_families
 
-_SCRIPTS = (shipped.SCRIPT, *(f"{shipped.SCRIPT}-{name}" for name, one in DIALECTS.items() if one.client_paths))
+_SCRIPTS = (shipped.SCRIPT, *(f"{shipped.SCRIPT}-{name}" for name in CLIENTS))
 Place = tuple[str | int, ...]
 """Where something stands in the file: keys of mappings, and numbers of list items from 0."""
 

@@ -7,6 +7,8 @@ from protocol.dialect import Dialect
 from protocol.request import DialectName, Endpoint
 
 DIALECTS: dict[DialectName, Dialect] = {one.name: one for one in (openai_chat.DIALECT, anthropic.DIALECT)}
+CLIENTS: dict[DialectName, Dialect] = {name: one for name, one in DIALECTS.items() if one.client_paths}
+"""Those that clients speak. The others have no reader and no encoder."""
 DEFAULT: Dialect = openai_chat.DIALECT
 """For whoever named none: an error at a path that nobody serves, a trial of a policy."""
 

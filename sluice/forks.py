@@ -28,7 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS, DIALECTS
 from sluice.processes import ON_LINUX, Spec, die_with_parent, open_log
 
 ANSWER_S = 10.0
@@ -37,7 +37,8 @@ SHARED = (
     "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
     "workers.audit.writer", "pages.main",
     "policy.builtin.tool_rules", "policy.builtin.tool_judge",
-    *(f"{one.package}.{name}" for one in DIALECTS.values() for name in ("decode", "encode", "read", "write")),
+    *(f"{one.package}.{name}" for one in DIALECTS.values() for name in ("decode", "write")),
+    *(f"{one.package}.{name}" for one in CLIENTS.values() for name in ("encode", "read")),
 )  # fmt: skip
 """The roles, and what they load when they know their configuration or with their first call."""
 _PR_SET_CHILD_SUBREAPER = 36

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from shlex import quote
 
 from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 
 
 def base_urls(url: str) -> dict[str, str]:
     """Return what clients of each dialect take as their base URL."""
-    return {one.name: url + one.client_base for one in DIALECTS.values()}
+    return {one.name: url + one.client_base for one in CLIENTS.values()}
 
 
 def usage(url: str, key: str, roles: Sequence[str], config: Config | None) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from protocol.config import Config
 from protocol.config_faults import did_you_mean
-from protocol.dialects import DEFAULT, DIALECTS
+from protocol.dialects import CLIENTS, DEFAULT
 from sluice import check
 from sluice.config_file import Document
 from sluice.config_file import read as read_config
@@ -137,8 +137,8 @@ def _plan(asked: Asked) -> run.Plan:
     _among("--mode", asked.mode, ("pure", "live"))
     _among("--judge", asked.judge, judges.MODES)
     client, upstream = asked.dialect or DEFAULT.name, asked.upstream or asked.dialect or DEFAULT.name
-    _among("--dialect", client, DIALECTS)
-    _among("--upstream", upstream, DIALECTS)
+    _among("--dialect", client, CLIENTS)
+    _among("--upstream", upstream, CLIENTS)
     _among("--wire", asked.wire, wires.WIRES)
     _among("--format", asked.form, folder.FORMATS)
     if (asked.judge == "recorded") != (asked.judgements is not None):
