@@ -32,7 +32,13 @@ _KINDS = {
     "internalserver": "api_error",
     "internalfailure": "api_error",
 }
-_STATUSES = {"authentication_error": 403, "invalid_request_error": 400, "rate_limit_error": 429, "overloaded_error": 503, "timeout_error": 408}
+_STATUSES = {
+    "authentication_error": 403,
+    "invalid_request_error": 400,
+    "rate_limit_error": 429,
+    "overloaded_error": 503,
+    "timeout_error": 408,
+}
 """Of an exception that is an answer's first message: the head waits for that."""
 
 

@@ -50,7 +50,9 @@ def call_start(index: int, call: ToolUse) -> BlockStart | Opaque:
 def result_start(index: int, result: ToolResult, content: Sequence[dict[str, Any]]) -> BlockStart:
     """Return the block of a result of the provider's."""
     said = {name: value for name, value in (("result_type", result.type), ("status", result.status)) if value}
-    return BlockStart(index, BlockKind.OTHER, name=RESULT, body={"type": RESULT, "tool_use_id": result.toolUseId, **said, "content": content})
+    return BlockStart(
+        index, BlockKind.OTHER, name=RESULT, body={"type": RESULT, "tool_use_id": result.toolUseId, **said, "content": content}
+    )
 
 
 def redacted_start(index: int, pieces: Sequence[str]) -> BlockStart:

@@ -18,7 +18,7 @@ class Reasoning(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     text: str = ""
     signature: str = ""
-    redactedContent: str = ""  # noqa: N815 - the names of the API
+    redactedContent: str = ""
 
 
 class ToolInput(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -31,17 +31,17 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """More of a block: one of these."""
 
     text: str | None = None
-    toolUse: ToolInput | None = None  # noqa: N815
-    reasoningContent: Reasoning | None = None  # noqa: N815
+    toolUse: ToolInput | None = None
+    reasoningContent: Reasoning | None = None
     citation: dict[str, Any] | None = None
-    toolResult: list[dict[str, Any]] | None = None  # noqa: N815
+    toolResult: list[dict[str, Any]] | None = None
     image: Any = None
 
 
 class DeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """contentBlockDelta."""
 
-    contentBlockIndex: int  # noqa: N815
+    contentBlockIndex: int
     delta: Delta
     p: Any = None
 
@@ -49,7 +49,7 @@ class DeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class ToolUse(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A call; `input` in whole answers alone. `type` server_tool_use: the provider runs it."""
 
-    toolUseId: str  # noqa: N815
+    toolUseId: str
     name: str
     type: str = ""
     input: Any = None
@@ -58,7 +58,7 @@ class ToolUse(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class ToolResult(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """What came of a call that the provider ran; `content` in whole answers alone."""
 
-    toolUseId: str  # noqa: N815
+    toolUseId: str
     type: str = ""
     status: str = ""
     content: list[dict[str, Any]] = []
@@ -67,15 +67,15 @@ class ToolResult(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class Start(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """How a block begins: one of these. Text and thinking begin with their first piece."""
 
-    toolUse: ToolUse | None = None  # noqa: N815
-    toolResult: ToolResult | None = None  # noqa: N815
+    toolUse: ToolUse | None = None
+    toolResult: ToolResult | None = None
     image: Any = None
 
 
 class StartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """contentBlockStart."""
 
-    contentBlockIndex: int  # noqa: N815
+    contentBlockIndex: int
     start: Start
     p: Any = None
 
@@ -83,7 +83,7 @@ class StartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class StopEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """contentBlockStop."""
 
-    contentBlockIndex: int  # noqa: N815
+    contentBlockIndex: int
     p: Any = None
 
 
@@ -97,8 +97,8 @@ class MessageStartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class MessageStopEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """messageStop."""
 
-    stopReason: str  # noqa: N815
-    additionalModelResponseFields: Any = None  # noqa: N815
+    stopReason: str
+    additionalModelResponseFields: Any = None
     p: Any = None
 
 
@@ -108,18 +108,18 @@ class MetadataEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     usage: dict[str, Any] | None = None
     metrics: Any = None
     trace: Any = None
-    performanceConfig: Any = None  # noqa: N815
-    serviceTier: Any = None  # noqa: N815
+    performanceConfig: Any = None
+    serviceTier: Any = None
     p: Any = None
 
 
 class TokenUsage(msgspec.Struct, gc=False):
     """The token counts that are modelled."""
 
-    inputTokens: Count | None = None  # noqa: N815
-    outputTokens: Count | None = None  # noqa: N815
-    cacheReadInputTokens: Count | None = None  # noqa: N815
-    cacheWriteInputTokens: Count | None = None  # noqa: N815
+    inputTokens: Count | None = None
+    outputTokens: Count | None = None
+    cacheReadInputTokens: Count | None = None
+    cacheWriteInputTokens: Count | None = None
 
 
 class ReasoningText(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -132,8 +132,8 @@ class ReasoningText(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class WholeReasoning(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Thinking of a whole answer, or what seals it."""
 
-    reasoningText: ReasoningText | None = None  # noqa: N815
-    redactedContent: str = ""  # noqa: N815
+    reasoningText: ReasoningText | None = None
+    redactedContent: str = ""
 
 
 class Said(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -153,10 +153,10 @@ class Block(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A block of a whole answer: one of these."""
 
     text: str | None = None
-    toolUse: ToolUse | None = None  # noqa: N815
-    toolResult: ToolResult | None = None  # noqa: N815
-    reasoningContent: WholeReasoning | None = None  # noqa: N815
-    citationsContent: Cited | None = None  # noqa: N815
+    toolUse: ToolUse | None = None
+    toolResult: ToolResult | None = None
+    reasoningContent: WholeReasoning | None = None
+    citationsContent: Cited | None = None
     image: Any = None
 
 
@@ -177,13 +177,13 @@ class Answer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A whole answer."""
 
     output: Output
-    stopReason: str  # noqa: N815
+    stopReason: str
     usage: dict[str, Any] | None = None
     metrics: Any = None
     trace: Any = None
-    performanceConfig: Any = None  # noqa: N815
-    serviceTier: Any = None  # noqa: N815
-    additionalModelResponseFields: Any = None  # noqa: N815
+    performanceConfig: Any = None
+    serviceTier: Any = None
+    additionalModelResponseFields: Any = None
 
 
 T = TypeVar("T", bound=msgspec.Struct)
