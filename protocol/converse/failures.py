@@ -43,7 +43,7 @@ _STATUSES = {
 
 
 def _kind(name: Any) -> str | None:
-    """Return what an error's name means, as a Messages error type: `com.amazon.x#ValidationException:http://...` is named like the others."""
+    """Return what an error's name means, as a Messages error type: also of `com.amazon.x#ValidationException:http://...`."""
     if not isinstance(name, str):
         return None
     word = name[:200].partition(":")[0].rpartition("#")[2].lower()

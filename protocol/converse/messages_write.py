@@ -177,11 +177,12 @@ class MessageWriter:
 
     def _document(self, part: MediaPart) -> _Block:
         document: _Block = {"name": self._titles.upstream(part.title)}
+        blocks = [block for held in part.parts for block in self._part(held)]
         if part.text is not None:
             document |= {"format": "txt", "source": {"text": part.text}}
         elif part.data is not None and part.media_type in _FORMATS:
             document |= {"format": _FORMATS[part.media_type], "source": {"bytes": part.data}}
-        elif part.parts and not any(block.keys() != {"text"} for block in (blocks := [b for p in part.parts for b in self._part(p)])):
+        elif blocks and all(block.keys() == {"text"} for block in blocks):
             document |= {"format": "txt", "source": {"content": blocks}}
         else:
             invalid("a document in messages must come as its content, in a form that this model's provider reads: PDF or text", "messages")

@@ -36,7 +36,7 @@ class ToolPart(msgspec.Struct, kw_only=True):
 
 
 def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -> ToolPart:
-    """Write tools, tool_choice and response_format; `may_force` false: the model thinks. Raises InvalidRequest naming what cannot be said."""
+    """Write tools, tool_choice and response_format; `may_force` false: it thinks. Raises InvalidRequest naming what cannot be said."""
     request, part = draft.request, ToolPart()
     used = dict.fromkeys(p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
     offered = _offered(draft)
