@@ -7,6 +7,7 @@ ended before it was used; redirects are not followed; the answer is split into S
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -14,9 +15,10 @@ from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.demo_server import DemoServer
+from protocol import eventstream
 from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS, SCRIPT_BODY_BYTES
 from protocol.config import DEMO, SCRIPTS, Config, Upstream
-from protocol.dialect import Framing
+from protocol.dialect import Dialect
 from protocol.dialects import DIALECTS
 from protocol.errors import NotFound, PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge, UpstreamUnreachable
 from protocol.sse import EventSplitter
@@ -32,6 +34,8 @@ _STREAM = b"text/event-stream"
 _OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-agent", "anthropic-version", "anthropic-beta"))
 """Configured headers of which everybody knows the values."""
 _MOST_WHY = 300
+_KIND = re.compile(rb"[A-Za-z0-9_.]{1,80}")
+"""What may be the name of an error."""
 _SECRET_CHARS = 8
 """A shorter value of a configured header is no secret, and its characters are in other words."""
 
@@ -107,7 +111,7 @@ class Upstreams:
         if shares is not None and shares.take(call.key) is not None:
             most = f"{shares.of(call.key)} of the {shares.total} requests that the upstream {name!r} may be sent at once"
             raise RateLimited(f"this key is at its share, {most}; try again in 1 second", retry_after_s=1)
-        answer = _Answer(call, self._bus, self._secrets[name], DIALECTS[dispatch.dialect].framing)
+        answer = _Answer(call, self._bus, self._secrets[name], DIALECTS[dispatch.dialect])
         try:
             origin, head = await self._built_in_head(call, dispatch) if name == DEMO or name in SCRIPTS else self._head(dispatch)
             await self._pool.post(origin, head, call.take_body(), answer, when_again=answer.on_again if call.repeats else None)
@@ -155,11 +159,12 @@ class Upstreams:
 class _Answer:
     """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body at its end."""
 
-    def __init__(self, call: OpenCall, bus: Bus, secrets: tuple[bytes, ...], framing: Framing) -> None:
-        self._call, self._bus, self._secrets, self._framing = call, bus, secrets, framing
+    def __init__(self, call: OpenCall, bus: Bus, secrets: tuple[bytes, ...], dialect: Dialect) -> None:
+        self._call, self._bus, self._secrets, self._dialect = call, bus, secrets, dialect
         self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
         self.status, self._retry_after, self._note = 0, "", ""
-        self._splitter: EventSplitter | None = None
+        self._error_kind = b""
+        self._splitter: EventSplitter | eventstream.Splitter | None = None
         self._body: list[bytes] = []
 
     def on_again(self) -> None:
@@ -173,9 +178,15 @@ class _Answer:
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
             raise RemoteProtocolError("the upstream compressed its answer, although Sluice asked it not to", code="upstream_encoding")
-        if status == 200 and self._framing == "sse" and headers.get(b"content-type", b"").startswith(_STREAM):
-            # arguments of `event_bytes`, of which each byte can be an escape of six
-            self._splitter = EventSplitter(6 * self._bus.limits.event_bytes)
+        if self._dialect.error_kind_header:
+            self._error_kind = headers.get(self._dialect.error_kind_header.encode(), b"").partition(b":")[0]
+        framing, content_type = self._dialect.framing, headers.get(b"content-type", b"")
+        # arguments of `event_bytes`, of which each byte can be an escape of six
+        most = 6 * self._bus.limits.event_bytes
+        if status == 200 and framing == "sse" and content_type.startswith(_STREAM):
+            self._splitter = EventSplitter(most)
+        elif status == 200 and framing == "eventstream" and content_type.startswith(eventstream.CONTENT_TYPE):
+            self._splitter = eventstream.Splitter(most)
 
     def on_data(self, data: bytes, line: Line | None = None) -> None:
         """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
@@ -207,12 +218,20 @@ class _Answer:
             # providers repeat the key that they refuse, in the error that a client is told and the record keeps
             for secret in self._secrets:
                 answer = answer.replace(secret, b"[key]")
-            call.append("status", [answer], number=self.status, text=self._retry_after)
+            call.append("status", [_with_kind(answer, self._error_kind)], number=self.status, text=self._retry_after)
         self._bus.append(call)
 
     def leave(self) -> None:
         """Nothing of this answer follows; its connection may be another call's by now."""
         self._call.forget_room()
+
+
+def _with_kind(answer: bytes, kind: bytes) -> bytes:
+    """Return an error answer with its kind, which came in a header alone: a worker sees the body, and the record keeps it."""
+    rest = answer.lstrip()[1:].lstrip()
+    if not _KIND.fullmatch(kind) or not answer.lstrip().startswith(b"{") or b'"__type"' in answer:
+        return answer
+    return b'{"__type":"' + kind + (b'"' if rest.startswith(b"}") else b'",') + rest
 
 
 def _place_of(base_url: str) -> str:
