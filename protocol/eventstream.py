@@ -1,5 +1,5 @@
-"""Binary event streams of AWS (`application/vnd.amazon.eventstream`): a stream is cut into messages without changing a byte, and one message
-is read.
+"""Binary event streams of AWS (`application/vnd.amazon.eventstream`): a stream is cut into messages without changing a byte, and one
+message is read.
 
 A message: its length, the length of its headers and the CRC-32 of these two (4 bytes each, big endian), headers, payload, and the CRC-32 of
 all before. A header: length and bytes of its name, its type, its value. What the splitter returns, joined, is what it was given.
@@ -90,8 +90,8 @@ class Splitter:
 
 
 def parse_message(raw: bytes) -> tuple[Mapping[str, str], bytes]:
-    """Return a message's headers that are strings, and its payload. Raises RemoteProtocolError: cut, wrong checksums, headers that contradict
-    themselves, too much in it. The headers may be shared: nobody changes them."""
+    """Return a message's headers that are strings, and its payload. Raises RemoteProtocolError: cut, wrong checksums, headers that
+    contradict themselves, too much in it. The headers may be shared: nobody changes them."""
     size = len(raw)
     if size < _LEAST:
         raise RemoteProtocolError("an event-stream message of the upstream was cut")
