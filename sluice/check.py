@@ -314,10 +314,8 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
     for name, upstream in config.upstreams.items():
         for setting, variable in upstream.variables.items():
             if _VARIABLE.fullmatch(variable) is not None and not known.get(variable):
-                sends = (
-                    "sends requests to this upstream without a key" if setting == "api_key_env" else "cannot send this upstream requests"
-                )
-                said = f"{named_variable(setting, variable)} is not set here; a gateway without it {sends}"
+                does = "sends requests to this upstream without a key" if setting == "api_key_env" else "cannot send it requests"
+                said = f"{named_variable(setting, variable)} is not set here; a gateway without it {does}"
                 yield Finding("warning", ("upstreams", name, setting), said)
 
 
