@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from protocol.errors_wire import failure, kind_of_status
+from protocol.errors import PipelineError
+from protocol.errors_wire import clean, failure, kind_of_status
 from protocol.events import UpstreamFailed
 
 _KINDS = {
@@ -42,6 +43,15 @@ _STATUSES = {
 """Of an exception that is an answer's first message: the head waits for that."""
 
 
+_NAMES = {
+    400: "ValidationException",
+    404: "ResourceNotFoundException",
+    413: "ValidationException",
+    429: "ThrottlingException",
+    503: "ServiceUnavailableException",
+}
+
+
 def _kind(name: Any) -> str | None:
     """Return what an error's name means, as a Messages error type: also of `com.amazon.x#ValidationException:http://...`."""
     if not isinstance(name, str):
@@ -68,6 +78,11 @@ def decode_error(status: int, body: bytes, retry_after: str | None) -> UpstreamF
     payload = _payload(body)
     kind = _kind(payload.get("__type")) or ("authentication_error" if status in (401, 403) else kind_of_status(status))
     return failure(kind, _sentence(payload), status, retry_after)
+
+
+def error_body(error: PipelineError) -> bytes:
+    """Return our own error as an upstream's answer, which `decode_error` reads."""
+    return msgspec.json.encode({"__type": _NAMES.get(error.http_status, "InternalServerException"), "message": clean(error.message)})
 
 
 def exception(headers: Mapping[str, str], payload: bytes, *, is_first: bool) -> UpstreamFailed:
