@@ -186,8 +186,9 @@ class StreamEncoder(_Encoder):
                 self._in(event.index, *_CALLS)
                 out += (_DELTA % (self._count - 1, b'input_json_delta","partial_json'), dumps(event.text), _END)
             case SignatureDelta():
-                self._in(event.index, BlockKind.THINKING)
-                out += (_DELTA % (self._count - 1, b'signature_delta","signature'), dumps(event.signature), _END)
+                # what seals another provider's blocks means nothing to a client of this dialect
+                if self._in(event.index).kind is BlockKind.THINKING and self._same:
+                    out += (_DELTA % (self._count - 1, b'signature_delta","signature'), dumps(event.signature), _END)
             case BlockStop():
                 block = self._in(event.index)
                 self._open, self._text_index = None, -1
@@ -264,8 +265,8 @@ class WholeEncoder(_Encoder):
                     self._in(event.index, *_CALLS)
                     self._parts.append(event.text)
                 case SignatureDelta():
-                    self._in(event.index, BlockKind.THINKING)
-                    self._signature = event.signature
+                    if self._in(event.index).kind is BlockKind.THINKING and self._same:
+                        self._signature = event.signature
                 case AttachmentDelta():
                     if self._attach(event):
                         self._citations.append(event.value)

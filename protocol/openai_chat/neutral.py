@@ -64,7 +64,7 @@ def _options(extra: dict[str, Any]) -> dict[str, Any]:
         elif name == "service_tier":
             said[name] = Option("service_tier", "auto" if value in ("auto", "default") else value)
         else:
-            said[name] = Option("harmless") if name in _HARMLESS else value
+            said[name] = Option("harmless", value) if name in _HARMLESS else value
     return said
 
 

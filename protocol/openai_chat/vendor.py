@@ -6,6 +6,7 @@ the chunk or body; it is never inside a delta, where they would try to join it. 
 
 from typing import Any
 
+from protocol.citations import Citation
 from protocol.events import BlockKind, BlockStart, MessageStart, MessageStop
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
 
@@ -21,7 +22,7 @@ class Vendor:
         self._start = start
         self._blocks: list[dict[str, Any]] = []
         self._calls: dict[int, tuple[dict[str, Any], list[str]]] = {}
-        self._pending: list[dict[str, Any]] = []
+        self._pending: list[dict[str, Any] | Citation] = []
         self._citations: list[dict[str, Any]] = []
         self.annotations: list[dict[str, Any]] = []
 
@@ -38,14 +39,18 @@ class Vendor:
         """Take arguments of a call that the provider executes."""
         self._calls[index][1].append(text)
 
-    def cite(self, citation: dict[str, Any]) -> None:
+    def cite(self, citation: dict[str, Any] | Citation) -> None:
         """Take a citation of the open text block."""
         self._pending.append(citation)
 
     def place(self, start: int, end: int) -> None:
         """The text block that was cited for ended: its characters in the whole content are `start` to `end`."""
         for citation in self._pending:
-            if citation.get("type") == _WEB:
+            if isinstance(citation, Citation):
+                place = (start + citation.start, start + citation.end) if citation.start >= 0 else (start, end)
+                cited = {"start_index": place[0], "end_index": place[1], "title": citation.title, "url": citation.url}
+                self.annotations.append({"type": "url_citation", "url_citation": cited})
+            elif citation.get("type") == _WEB:
                 self.annotations.append({"type": "url_citation", "url_citation": _url_citation(citation, start, end)})
             else:
                 self._citations.append({"start_index": start, "end_index": end, "citation": citation})
