@@ -52,7 +52,7 @@ class Blocks:
     def _seal(self, signature: str, events: list[Event]) -> None:
         if self.open_kind is None or self._is_sealed:
             # after a call: nothing is open that it could stand with
-            self.other(SEAL, {"type": SEAL, SEAL: signature}, "", events)
+            self.other(SEAL, {"type": SEAL}, signature, events)
             return
         events.append(SignatureDelta(self.open_index, signature))
         self._is_sealed = True

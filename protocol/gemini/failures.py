@@ -1,4 +1,4 @@
-"""Errors of generateContent: an upstream's, read. Nobody speaks the dialect to us, so ours are written for the sake of the table alone."""
+"""Errors of generateContent: an upstream's, read, and what the gateway says in an upstream's place."""
 
 import re
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from protocol.errors import PipelineError
-from protocol.errors_wire import clean, client_view, failure, kind_of_status
+from protocol.errors_wire import clean, failure, kind_of_status
 from protocol.events import UpstreamFailed
 from protocol.json_strict import dumps
 from protocol.sse import escape_breaks
@@ -74,21 +74,6 @@ def failed_inside(error: Any) -> UpstreamFailed:
     return UpstreamFailed(_kind(status, said), message, 0, _delay(said))
 
 
-def failed_response(failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers and body for an upstream failure before the first byte."""
-    message, headers = client_view(failed)
-    return failed.status if failed.status >= 400 else 502, headers, _body(failed.status or 502, message)
-
-
 def error_body(error: PipelineError) -> bytes:
-    """Return our own error as a body."""
-    return _body(error.http_status, error.message)
-
-
-def error_frame(kind: str, message: str, code: str | None) -> bytes:
-    """Return an error as a frame of a stream that already began."""
-    return b"data: " + _body(500, message) + b"\n\n"
-
-
-def _body(status: int, message: str) -> bytes:
-    return escape_breaks(dumps({"error": {"code": status, "message": clean(message)}}))
+    """Return our own error as a body: what the gateway says in an upstream's place."""
+    return escape_breaks(dumps({"error": {"code": error.http_status, "message": clean(error.message)}}))

@@ -93,5 +93,5 @@ def _server_call(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
 def _other(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
     body = {name: value for name, value in (block.body or {}).items() if name not in ("type", "tool_use_id")}
     if block.name == SEAL:
-        return _parts({"text": "", SEAL: body.get(SEAL)})
+        return _parts({"text": "", **signature})
     return _parts({block.name: body, **signature})
