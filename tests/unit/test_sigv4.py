@@ -23,7 +23,7 @@ def drawn(random_: random.Random, most: int = 12) -> str:
 def test_a_thousand_requests_are_signed_as_botocore_signs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "get_current_datetime", lambda *_args, **_kwargs: AT)
     seed = random.randrange(10**9)
-    print("seed", seed)  # noqa: T201 - shown where it fails
+    print("seed", seed)
     random_ = random.Random(seed)
     for _ in range(1000):
         key = AwsKey(drawn(random_), drawn(random_, 40), random_.choice(("", drawn(random_, 300).strip() or "t")))
