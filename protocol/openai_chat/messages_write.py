@@ -23,7 +23,7 @@ from protocol.neutral import (
 )
 from protocol.openai_chat.media import note, parts_of, text_part
 from protocol.openai_chat.models import ModelRow
-from protocol.openai_chat.names import Names, call_id
+from protocol.openai_chat.names import Names, call_id, short_id
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
@@ -98,6 +98,8 @@ class MessageWriter:
         return {"role": "tool", "tool_call_id": self._id(part.tool_call_id), "content": text}, media
 
     def _id(self, identity: str) -> str:
+        if self._row.id_chars:
+            return short_id(identity, self._row.id_chars)
         return call_id(identity) if self._row.vendor else identity
 
     def _assistant(self, parts: Sequence[NeutralPart], *, goes_on: bool) -> dict[str, Any]:
