@@ -85,6 +85,8 @@ class InputWriter:
         return items
 
     def _result(self, part: ToolResultPart) -> dict[str, Any]:
+        if not part.tool_call_id:
+            invalid("a result in messages is of no call", "messages")
         note(self._draft, "messages[]", part.extra)
         output: Any = f"[error] {part.text}" if part.is_error else part.text
         if isinstance(part, ResultPart):
