@@ -246,7 +246,7 @@ CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("tool", "start", "arguments", "want"), CALLS, ids=[want["type"] for *_, want in CALLS])
 def test_a_call_has_the_shape_of_its_tool(tool: Tool | None, start: BlockStart, arguments: str, want: dict[str, Any]) -> None:
-    events = [START, start, ArgumentsDelta(0, arguments), BlockStop(0), END]
+    events: list[Event] = [START, start, ArgumentsDelta(0, arguments), BlockStop(0), END]
     [item] = whole(events, (tool,) if tool is not None else ())["output"]
     assert item == item | want
     frames = check_frames(encoded(events, stream=True, tools=(tool,) if tool is not None else ()))

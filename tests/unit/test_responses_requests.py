@@ -90,7 +90,7 @@ def test_an_item_becomes_these_parts(item: dict[str, Any], want: Any) -> None:
     assert parts(item) == want
 
 
-CARRIED = [
+CARRIED: list[dict[str, Any]] = [
     {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": "c2Vh"},
     {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
     {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
@@ -423,6 +423,7 @@ def test_tools_that_items_bring_follow_the_list_and_the_list_follows_them() -> N
 def test_what_a_policy_cannot_mean_is_refused() -> None:
     request = read(previous_response_id="resp_1")
     fields = {n: getattr(request, n) for n in ChatRequest.__struct_fields__}
-    for change in ({"state": None}, {"web_search": {}}, {"extra": {"input": "x"}}):
+    changes: list[dict[str, Any]] = [{"state": None}, {"web_search": {}}, {"extra": {"input": "x"}}]
+    for change in changes:
         with pytest.raises(Unclear):
             reconciled(request, ChatRequest(**fields | change))
