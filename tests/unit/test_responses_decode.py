@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from policy.base import JudgeQuestion
 from protocol import codecs
 from protocol.bounds import MAX_BLOCKS
+from protocol.dialect import JudgeReply
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
@@ -25,6 +27,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from tests.support.upstreams.responses import events, frames, function_call, message, reasoning, response
+from workers.judge.forms import Asking, Known, reply_text, request_body
 
 Made = list[dict[str, Any]]
 CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": 'SELECT "é\\"'}
@@ -367,3 +370,20 @@ def test_items_are_bounded() -> None:
     made = [{"type": "response.output_item.added", "output_index": n, "item": {"type": "message"}} for n in range(MAX_BLOCKS + 1)]
     with pytest.raises(RemoteProtocolError, match="more than"):
         decode(made)
+
+
+# --- judges ---
+
+
+@pytest.mark.parametrize("form", DIALECTS["responses"].judge_replies)
+def test_a_judge_can_be_asked_over_it(form: JudgeReply) -> None:
+    question = JudgeQuestion("judge", "system", "prompt", "nonce", 0.5, None, {})
+    asking = Asking(Known(form), (form,), {})
+    body = json.loads(request_body("responses", question, asking))
+    assert body["model"] == "judge" and [i["content"] for i in body["input"]] == ["system", "prompt"] and body["store"] is False
+    format_ = {"json_schema": "json_schema", "json_object": "json_object"}.get(form)
+    assert body.get("text", {}).get("format", {}).get("type") == format_
+    assert body.get("tool_choice") == ({"type": "function", "name": "judgement"} if form == "tool" else None)
+    reply = '{"probability": 0.5}'
+    item = function_call("c", "judgement", reply) if form == "tool" else message(reply)
+    assert reply_text("responses", form, json.dumps(response([reasoning("gAAA"), item])).encode()) == reply
