@@ -13,6 +13,7 @@ from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
+    AttachmentDelta,
     BlockKind,
     BlockStart,
     BlockStop,
@@ -245,6 +246,24 @@ def test_what_the_setting_names_passes_raw() -> None:
     made.insert(3, {"type": "response.crystal.delta", "delta": "x"})
     [raw] = only(decode(made, frozenset(("event response.crystal.delta",))), RawDelta)
     assert (raw.index, raw.dialect, raw.body["delta"]) == (-1, "responses", "x")
+
+
+@pytest.mark.parametrize(("token", "is_kept"), [("He", True), ("He said", False)])
+@pytest.mark.parametrize("whole", [True, False])
+def test_log_probabilities_repeat_the_text_alone(token: str, is_kept: bool, whole: bool) -> None:
+    entries = [{"token": token, "logprob": -0.1, "bytes": list(token.encode()), "top_logprobs": [{"token": "Ho", "logprob": -2}]}]
+    if whole:
+        item = message("He")
+        item["content"][0]["logprobs"] = entries
+        found = codecs.decode_whole("responses", json.dumps(response([item])).encode())
+    else:
+        made = json.loads(json.dumps(events([message("Hey!")])))
+        at(made, "output_text.delta")["logprobs"] = entries
+        found = decode(made)
+    kept = [e.value for e in only(found, AttachmentDelta)]
+    assert kept == ([{"content": entries}] if is_kept else []) and [o.what for o in only(found, Opaque)] == (
+        [] if is_kept else ["logprobs"]
+    )
 
 
 # --- calls of the provider's ---

@@ -104,6 +104,7 @@ def test_what_a_program_called_says_so_again() -> None:
     items = written(asked(ToolUsePart("call_1", "f", "{}")), turn)
     assert items[0] == program
     assert items[1] == {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}", "caller": caller}
+    assert items[2]["caller"] == caller
 
 
 @pytest.mark.parametrize("damage", ["cut", "unknown", "changed"])
