@@ -357,6 +357,13 @@ def test_urls_of_the_own_network_are_refused(part: dict[str, Any]) -> None:
             refuse_private(read(input=items))
 
 
+def test_half_of_a_conversation_goes_to_no_provider() -> None:
+    for dialect in ("responses", "openai", "anthropic"):
+        with pytest.raises(InvalidRequest) as refused:
+            sent(read(previous_response_id="resp_1"), dialect)
+        assert refused.value.error_code == "previous_response_not_found"
+
+
 # --- what policies see and change ---
 
 WORD = "sesame"
