@@ -102,6 +102,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     betas_header: str = ""
     """The header that names beta features upstream. Empty: the dialect has none."""
     framing: Framing = "sse"
+    error_kind_header: str = ""
+    """The header of an upstream's error answers that alone names their kind: gateways write it into the body, an object, as `__type`."""
     keepalive: bytes = b""
     """A keepalive: bytes of a stream without content."""
     statuses: Mapping[int, int] = {}
