@@ -16,6 +16,7 @@ from msgspec import structs
 
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
+from protocol.dialects import client_paths
 from protocol.records import Record
 from tests.support.checks.markdown import DOCS, names, section, tables
 from tests.support.checks.record import call_id, control_records, fresh_database, whole_call
@@ -29,6 +30,7 @@ BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": 
 HELLO = [{"role": "user", "content": "hello"}]
 REVIEW = "/audit/reviews/ID/BLOCK"
 BODIES: dict[str, Any] = {
+    "/v1/responses": {"model": "demo", "input": "hi"},
     "/v1/chat/completions": {"model": "demo", "messages": HELLO},
     "/v1/responses": {"model": "demo", "input": HELLO},
     "/v1/messages": {"model": "demo", "messages": HELLO, "max_tokens": 50},
@@ -139,6 +141,9 @@ def test_a_path_answers_those_with_its_role_alone(asked: Asked, method: str, pat
         head = {"authorization": f"Bearer {key}"} if key else {}
         answer = httpx.request(method, asked.url + place, params=given, json=BODIES.get(path), headers=head, timeout=30)
         expected = 200 if role == "none" or own in names(role) else 403 if own else 401
+        if (served := client_paths().get(path)) is not None:
+            # clients of some dialects are told another status
+            expected = served[0].statuses.get(expected, expected)
         assert answer.status_code == expected, (own, answer.text)
 
 
