@@ -16,7 +16,7 @@ import msgspec
 from db.write.fit import fit
 from db.write.rows import pack
 from policy.session.effects import Respond
-from protocol import codecs, dialects, fields
+from protocol import codecs, dialects, eventstream, fields
 from protocol.anthropic.turn import TurnBuilder
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
@@ -32,6 +32,7 @@ from tests.fuzz.mutate import mutate
 from tests.fuzz.views import MAX_EVENT, UNKNOWN, DenyCalls, Drive, Way, encoded, merged, read_back, released
 from tests.support.checks.decoding import known
 from tests.support.checks.order import check_chat_frames, check_messages_frames
+from tests.support.upstreams import converse
 from tests.support.upstreams.recordings import OWN, recordings
 
 FOUND = Path(__file__).parent / "found"
@@ -96,6 +97,69 @@ def decoded(dialect: DialectName, chunks: list[bytes], unknown: frozenset[str]) 
     except RemoteProtocolError as error:
         assert decoder.finish() == []
         return [*events, UpstreamFailed("api_error", error.message)]
+
+
+def check_binary(data: bytes) -> None:
+    """A binary event stream is cut the same wherever its pieces end, loses no byte, and what its decoder says stays the same."""
+
+    def messages(pieces: list[bytes]) -> list[bytes] | None:
+        splitter, found = eventstream.Splitter(MAX_EVENT), list[bytes]()
+        try:
+            for piece in [*pieces, b""]:
+                found += splitter.feed(piece)
+            return found + splitter.finish()
+        except RemoteProtocolError:
+            return None
+
+    whole, apart = messages([data]), messages(cut(data, rng_of(data)))
+    assert whole == apart and (whole is None or b"".join(whole) == data)
+    decoded("converse", whole or [], frozenset())
+    eventstream.readable(data)
+
+
+def check_messages(data: bytes) -> None:
+    """Events of Converse, a line each with its name first, with right checksums: at most one end, and blocks that begin and end once."""
+    lines = [line.partition(b" ") for line in data.split(b"\n")]
+    chunks = [
+        eventstream.message({":message-type": "event", ":event-type": name.decode(errors="replace")[:99]}, payload)
+        for name, _, payload in lines
+    ]
+    events = decoded("converse", chunks, frozenset())
+    assert sum(isinstance(e, MessageStop | UpstreamFailed) for e in events) == 1
+    begun = [e.index for e in events if isinstance(e, BlockStart)]
+    ended = [e.index for e in events if isinstance(e, BlockStop)]
+    assert len(set(begun)) == len(begun) and len(set(ended)) == len(ended) and set(ended) <= set(begun)
+    if isinstance(events[-1], MessageStop):
+        assert set(ended) == set(begun)
+
+
+def check_written(data: bytes) -> None:
+    """Whatever a chat client asks is written for Converse, as JSON that is read back, or refused with the parameter's name."""
+    try:
+        request = dialects.DIALECTS["openai"].decode_request(data)
+        body = codecs.encode_request(request, Target(dialect="converse")).body
+    except InvalidRequest:
+        return
+    found = loads_exact(body or b"")
+    assert found["messages"] and all(message["content"] for message in found["messages"])
+
+
+def message_seeds() -> list[bytes]:
+    """The same streams as lines."""
+    found = []
+    for body in binary_seeds():
+        read = map(eventstream.parse_message, eventstream.Splitter(MAX_EVENT).feed(body))
+        found.append(b"\n".join(headers.get(":event-type", "x").encode() + b" " + payload for headers, payload in read))
+    return found
+
+
+def binary_seeds() -> list[bytes]:
+    """A tool call with signed thinking, and text."""
+    return [
+        converse.thought_call(),
+        converse.said("Hello ", "there."),
+        converse.said("x") + converse.exception("throttlingException", "no"),
+    ]
 
 
 def check_stream(dialect: DialectName, data: bytes) -> None:
@@ -395,6 +459,9 @@ TARGETS = {
         FuzzTarget("anthropic-whole", lambda data: check_whole("anthropic", data), lambda: whole_seeds("anthropic")),
         FuzzTarget("openai-records", lambda data: check_records("openai", data), lambda: odd_seeds("openai")),
         FuzzTarget("anthropic-records", lambda data: check_records("anthropic", data), lambda: odd_seeds("anthropic")),
+        FuzzTarget("eventstream", check_binary, binary_seeds),
+        FuzzTarget("converse-stream", check_messages, message_seeds),
+        FuzzTarget("converse-written", check_written, lambda: requests.seeds("openai")),
         FuzzTarget("withheld", check_withheld, lambda: [b"%d" % n for n in range(50)]),
         FuzzTarget("openai-request", lambda data: check_request("openai", data), lambda: requests.seeds("openai")),
         FuzzTarget("anthropic-request", lambda data: check_request("anthropic", data), lambda: requests.seeds("anthropic")),
