@@ -239,7 +239,6 @@ def test_what_the_provider_runs_needs_its_family_and_a_model_that_has_it() -> No
         ("openai", {"messages": [{"role": "assistant", "content": "x"}]}, "messages"),
         ("openai", {"messages": [{"role": "user", "content": [IMAGE_URL]}]}, "messages"),
         ("openai", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
-        ("openai", {"model": NOVA, "thinking": {"type": "enabled"}}, "thinking"),
         ("anthropic", {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, "tools"),
         ("anthropic", {"mcp_servers": [{"type": "url", "url": "https://a", "name": "m"}]}, "mcp_servers"),
     ],
