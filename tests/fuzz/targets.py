@@ -26,7 +26,7 @@ from protocol.server_tools.data import table
 from protocol.sse import EventSplitter, parse_event
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
-from tests.fuzz import requests
+from tests.fuzz import binary, requests
 from tests.fuzz.mutate import mutate
 from tests.fuzz.views import MAX_EVENT, UNKNOWN, DenyCalls, Drive, Way, encoded, merged, read_back, released
 from tests.support.checks.decoding import known
@@ -431,6 +431,9 @@ TARGETS = {
         FuzzTarget("responses-whole", lambda data: check_whole("responses", data), responses_wholes),
         FuzzTarget("openai-records", lambda data: check_records("openai", data), lambda: odd_seeds("openai")),
         FuzzTarget("anthropic-records", lambda data: check_records("anthropic", data), lambda: odd_seeds("anthropic")),
+        FuzzTarget("eventstream", binary.check_binary, binary.binary_seeds),
+        FuzzTarget("converse-stream", binary.check_messages, binary.message_seeds),
+        FuzzTarget("converse-written", binary.check_written, lambda: requests.seeds("openai")),
         FuzzTarget("withheld", check_withheld, lambda: [b"%d" % n for n in range(50)]),
         FuzzTarget("openai-request", lambda data: check_request("openai", data), lambda: requests.seeds("openai")),
         FuzzTarget("anthropic-request", lambda data: check_request("anthropic", data), lambda: requests.seeds("anthropic")),
