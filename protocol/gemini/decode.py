@@ -222,7 +222,11 @@ class _Message:
             return UpstreamFailed("api_error", finishes.failure(word or ""))
         explanation = (self._explanation or word or "") if reason is StopReason.REFUSAL else ""
         extra = {"native_stop": word} if word and is_tame(word) else {}
-        return MessageStop(reason, usage_of(self.usage), None, extra, explanation)
+        usage = usage_of(self.usage)
+        if word is None and usage == Usage():
+            # nothing was read and nothing written
+            usage = Usage(0, 0)
+        return MessageStop(reason, usage, None, extra, explanation)
 
 
 def _word(body: dict[str, Any], name: str) -> str:
