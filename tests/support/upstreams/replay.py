@@ -13,7 +13,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 Cutting = Literal["whole", "random", "events", "bytes"]
-PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/{model}/ask", "/{model}/tell")
+PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/{model}/ask", "/{model}/tell", "/models/{model}")
 
 
 @dataclass(frozen=True)
