@@ -1,8 +1,9 @@
-"""Gemini behind the whole product, asked by the official clients of both dialects: a tool loop whose signatures come back, a blocked call."""
+"""Gemini behind the whole product, asked by both official clients: a tool loop whose signatures come back, a blocked call."""
 
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 
 from protocol.request import DialectName
@@ -94,8 +95,8 @@ def test_errors_of_the_provider(place: tuple[Product, Replay], status: int, erro
     replay.answer(Reply(body_of({"error": error})[6:].strip(), status=status))
     with openai_client(product.url) as sdk:
         refused = sdk.chat.completions.with_raw_response
-        with pytest.raises(Exception) as raised:
+        with pytest.raises(openai.APIStatusError) as raised:
             refused.create(model=MODEL, messages=[{"role": "user", "content": "x"}], extra_headers={"x-sluice-policy": "noop"})
-    response = raised.value.response  # type: ignore[attr-defined]
+    response = raised.value.response
     assert response.status_code == seen and "sk-1" not in response.text
     assert response.headers.get("retry-after") == ("3" if status == 429 else None)

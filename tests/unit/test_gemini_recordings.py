@@ -39,7 +39,7 @@ def entry_of(name: str) -> dict[str, Any]:
 
 
 def body_of(entry: dict[str, Any]) -> bytes:
-    raw = (SHARED / entry["file"]).read_bytes()
+    raw = (SHARED / str(entry["file"])).read_bytes()
     if entry["kind"] == "chunks":
         return b"".join(b"data: " + line + b"\n\n" for line in raw.split(b"\n") if line.strip())
     return raw
@@ -62,7 +62,8 @@ def test_the_decoder_says_what_the_facts_say(name: str) -> None:
     assert (len(texts), digest(texts), len(thoughts)) == (facts["text_chars"], facts["text_sha"], facts["thinking_chars"])
     wanted = [(c["name"], c["arguments"]) for c in facts["calls"] if c["executor"] == "client"]
     assert calls_in(events) == wanted
-    assert isinstance(stop := events[-1], MessageStop) and str(stop.stop_reason) == facts["stop_reason_neutral"]
+    stop = events[-1]
+    assert isinstance(stop, MessageStop) and str(stop.stop_reason) == facts["stop_reason_neutral"]
     counts = facts["usage_neutral"]
     usage = stop.usage
     assert ((usage.input_tokens or 0), (usage.output_tokens or 0), usage.cache_read_tokens or 0) == (

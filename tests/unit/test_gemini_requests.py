@@ -103,14 +103,24 @@ def test_media_go_inline_and_no_url_is_fetched() -> None:
     [
         (asked({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.example/a.png"}}]}), "messages"),
         (asked({"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}), "messages"),
-        (asked(n=2), "n"), (asked(stop=list("abcdef")), "stop"), (asked(logprobs=True), "logprobs"), (asked(seed="x"), "seed"),
+        (asked(n=2), "n"),
+        (asked(stop=list("abcdef")), "stop"),
+        (asked(logprobs=True), "logprobs"),
+        (asked(seed="x"), "seed"),
         *[(asked(**{name: value}), name) for name, value in (("safetySettings", []), ("cachedContent", "c"), ("labels", {"a": "b"}))],
         (asked(web_search_options={}), "web_search_options"),
         (asked(tools=[tool()], tool_choice={"type": "function", "function": {"name": "other"}}), "tool_choice"),
         (asked(tool_choice="required"), "tool_choice"),
-        (asked(USER, {**calls("1"), "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}]}, result("1")), "messages"),
+        (
+            asked(
+                USER,
+                {**calls("1"), "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}]},
+                result("1"),
+            ),
+            "messages",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_said_is_refused_by_name(body: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         write(body)
@@ -120,15 +130,23 @@ def test_what_cannot_be_said_is_refused_by_name(body: dict[str, Any], param: str
 @pytest.mark.parametrize(
     ("choice", "calling"),
     [
-        (None, None), ("auto", {"mode": "AUTO"}), ("none", {"mode": "NONE"}), ("required", {"mode": "ANY"}),
+        (None, None),
+        ("auto", {"mode": "AUTO"}),
+        ("none", {"mode": "NONE"}),
+        ("required", {"mode": "ANY"}),
         ({"type": "function", "function": {"name": "a b"}}, {"mode": "ANY", "allowedFunctionNames": ["a_b_c8687a08"]}),
         *[
-            ({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [{"type": "function", "function": {"name": "weather"}}]}},
-             {"mode": word, "allowedFunctionNames": ["weather"]})
+            (
+                {
+                    "type": "allowed_tools",
+                    "allowed_tools": {"mode": mode, "tools": [{"type": "function", "function": {"name": "weather"}}]},
+                },
+                {"mode": word, "allowedFunctionNames": ["weather"]},
+            )
             for mode, word in (("auto", "VALIDATED"), ("required", "ANY"))
         ],
     ],
-)  # fmt: skip
+)
 def test_tool_choice(choice: Any, calling: Any) -> None:
     sent, written = write(asked(tools=[tool(), tool("a b")], **({"tool_choice": choice} if choice else {})))
     ((rewritten, own),) = written.restore.names.items()
@@ -161,12 +179,16 @@ def test_names_are_rewritten_each_to_one_of_its_own(name: str) -> None:
 @pytest.mark.parametrize(
     ("model", "more", "has"),
     [
-        ("gemini-3-pro", {}, {"form"}), ("gemini-3-pro", {"tools": [tool()]}, {"form"}), ("gemini-2.5-pro", {}, {"form"}),
-        ("gemini-2.5-pro", {"tools": [tool()]}, {"json_tool"}), ("gemini-2.0-flash", {"tools": [tool()]}, {"json_tool"}),
-        ("gemini-2.0-flash", {}, {"older"}), ("gemini-2.5-pro", {"tools": [tool()], "tool_choice": "none"}, {"form"}),
+        ("gemini-3-pro", {}, {"form"}),
+        ("gemini-3-pro", {"tools": [tool()]}, {"form"}),
+        ("gemini-2.5-pro", {}, {"form"}),
+        ("gemini-2.5-pro", {"tools": [tool()]}, {"json_tool"}),
+        ("gemini-2.0-flash", {"tools": [tool()]}, {"json_tool"}),
+        ("gemini-2.0-flash", {}, {"older"}),
+        ("gemini-2.5-pro", {"tools": [tool()], "tool_choice": "none"}, {"form"}),
         ("gemini-2.5-pro", {"tools": [tool()], "tool_choice": "required"}, set()),
     ],
-)  # fmt: skip
+)
 def test_the_form_of_the_answer(model: str, more: dict[str, Any], has: set[str]) -> None:
     sent, written = write(asked(response_format=FORM, **more), model=model)
     config = sent.get("generationConfig", {})
@@ -185,9 +207,12 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 
 @pytest.mark.parametrize(
     ("tool_type", "field"),
-    [(SEARCH, "googleSearch"), ({"type": "web_fetch_20250910", "name": "web_fetch"}, "urlContext"),
-     ({"type": "code_execution_20250825", "name": "code_execution"}, "codeExecution")],
-)  # fmt: skip
+    [
+        (SEARCH, "googleSearch"),
+        ({"type": "web_fetch_20250910", "name": "web_fetch"}, "urlContext"),
+        ({"type": "code_execution_20250825", "name": "code_execution"}, "codeExecution"),
+    ],
+)
 def test_tools_that_the_provider_runs_need_their_family_and_show_their_calls(tool_type: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest, match="not allowed with this key"):
         write(asked(tools=[tool_type]), "anthropic")
@@ -273,7 +298,7 @@ def test_schemas_that_go_in_a_circle_or_grow_are_refused() -> None:
 
 # --- recorded turns ---
 
-THOUGHT = {"text": "hm", "thought": True}
+THOUGHT: dict[str, Any] = {"text": "hm", "thought": True}
 
 
 def turn_of(*parts: dict[str, Any], ids: tuple[str, ...], blocks: tuple[int, ...], **more: Any) -> Any:
@@ -282,7 +307,13 @@ def turn_of(*parts: dict[str, Any], ids: tuple[str, ...], blocks: tuple[int, ...
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_each_part_comes_back_with_its_own_signature(client: str) -> None:
-    parts = [THOUGHT, {"text": "I look. "}, {"text": "Now.", "thoughtSignature": "AAAA"}, call(signature="BBBB", city="x"), call(city="y")]
+    parts: list[dict[str, Any]] = [
+        THOUGHT,
+        {"text": "I look. "},
+        {"text": "Now.", "thoughtSignature": "AAAA"},
+        call(signature="BBBB", city="x"),
+        call(city="y"),
+    ]
     stored = turn_of(*parts, ids=("1", "2"), blocks=(3, 4))
     if client == "openai":
         history = [calls("1", "2") | {"content": "I look. Now."}, result("1"), result("2")]
@@ -303,8 +334,17 @@ def test_a_signature_on_an_empty_part_and_what_the_provider_ran_come_back() -> N
     ran = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "id": "c"}}
     search = {"toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "id": "s", "args": {"n": 1.5}}}
     found = {"toolResponse": {"toolType": "GOOGLE_SEARCH_WEB", "id": "s", "response": {"a": [1]}}, "thoughtSignature": "DDDD"}
-    empty = {"text": "", "thoughtSignature": "EEEE"}
-    parts = [code, ran, search, found, {"text": "a"}, empty, {"functionCall": {"name": "weather", "args": {}, "id": "up-1"}}, empty]
+    empty: dict[str, Any] = {"text": "", "thoughtSignature": "EEEE"}
+    parts: list[dict[str, Any]] = [
+        code,
+        ran,
+        search,
+        found,
+        {"text": "a"},
+        empty,
+        {"functionCall": {"name": "weather", "args": {}, "id": "up-1"}},
+        empty,
+    ]
     sent, written = write(asked(USER, calls("1") | {"content": "a"}, result("1")), stored=[turn_of(*parts, ids=("1",), blocks=(5,))])
     made = {"functionCall": {"name": "weather", "args": {"city": "1"}, "id": "up-1"}, "thoughtSignature": NO_SIGNATURE}
     assert sent["contents"][1]["parts"] == [*parts[:6], made, empty]
