@@ -17,7 +17,6 @@ from db.write.fit import fit
 from db.write.rows import pack
 from policy.session.effects import Respond
 from protocol import codecs, dialects, fields
-from protocol.anthropic.turn import TurnBuilder
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
@@ -27,7 +26,8 @@ from protocol.server_tools.data import table
 from protocol.sse import EventSplitter, parse_event
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
-from tests.fuzz import requests
+from protocol.turns import TurnBuilder
+from tests.fuzz import gemini, requests
 from tests.fuzz.mutate import mutate
 from tests.fuzz.views import MAX_EVENT, UNKNOWN, DenyCalls, Drive, Way, encoded, merged, read_back, released
 from tests.support.checks.decoding import known
@@ -110,10 +110,16 @@ def check_stream(dialect: DialectName, data: bytes) -> None:
     # where a verdict cuts the turn, how much came of blocks that were open before the denied call is chance; no provider sends that
     if dialect == "openai" or not are_interleaved(decoded(dialect, chunks, unknown)):
         assert at_once.digest == one_by_one.digest
-    turn = TurnBuilder()
+    turn = turn_of(dialect)
     for chunk in chunks:
         turn.feed(chunk)
     check_released(way, at_once)
+
+
+def turn_of(dialect: DialectName) -> TurnBuilder:
+    """What builds the turn of an answer; a dialect without turns gets one all the same, which must not raise."""
+    found = dialects.DIALECTS[dialect]
+    return (found if found.has_turns else dialects.DIALECTS["anthropic"]).turn_builder()
 
 
 def are_interleaved(events: list[Event]) -> bool:
@@ -133,7 +139,7 @@ def check_whole(dialect: DialectName, data: bytes) -> None:
     """A whole answer likewise."""
     rng = rng_of(data)
     way = Way.chosen(dialect, rng)
-    turn = TurnBuilder()
+    turn = turn_of(dialect)
     turn.body(data)
     check_released(way, Drive(way, rng).whole(data))
 
@@ -278,6 +284,21 @@ def check_request(dialect: DialectName, data: bytes) -> None:
         assert json.loads(codecs.encode_request(again, target, changed=True).body or b"") == body
 
 
+def check_gemini_request(data: bytes) -> None:
+    """A client's request goes to Gemini in fields that the official SDK has, or not at all."""
+    rng = rng_of(data)
+    client: DialectName = rng.choice(DIALECTS)
+    try:
+        request = dialects.DIALECTS[client].decode_request(data, endpoint=dialects.DIALECTS[client].answers)
+        request = msgspec.structs.replace(request, model=rng.choice(gemini.MODELS))
+        families = frozenset(table().families) if rng.random() < 0.7 else frozenset[str]()
+        written = codecs.encode_request(request, Target(dialect="gemini", families=families, nonce="nonce"), changed=True)
+    except InvalidRequest:
+        return
+    assert written.body is not None
+    gemini.check(json.loads(written.body))
+
+
 # --- text and JSON ---
 
 
@@ -391,6 +412,9 @@ TARGETS = {
         FuzzTarget("sse", check_splitter, lambda: [s for d in DIALECTS for s in stream_seeds(d)]),
         FuzzTarget("openai-stream", lambda data: check_stream("openai", data), lambda: stream_seeds("openai")),
         FuzzTarget("anthropic-stream", lambda data: check_stream("anthropic", data), lambda: stream_seeds("anthropic")),
+        FuzzTarget("gemini-stream", lambda data: check_stream("gemini", data), gemini.streams),
+        FuzzTarget("gemini-whole", lambda data: check_whole("gemini", data), gemini.answers),
+        FuzzTarget("gemini-request", check_gemini_request, lambda: [s for d in DIALECTS for s in requests.seeds(d)]),
         FuzzTarget("openai-whole", lambda data: check_whole("openai", data), lambda: whole_seeds("openai")),
         FuzzTarget("anthropic-whole", lambda data: check_whole("anthropic", data), lambda: whole_seeds("anthropic")),
         FuzzTarget("openai-records", lambda data: check_records("openai", data), lambda: odd_seeds("openai")),
