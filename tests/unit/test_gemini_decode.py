@@ -338,3 +338,14 @@ def test_text_goes_on_by_the_short_way_and_a_bad_chunk_ends_all() -> None:
     with pytest.raises(RemoteProtocolError):
         decoder.feed(b"data: {\n\n")
     assert decoder.finish() == []
+
+
+def test_arguments_that_are_not_utf8_are_refused_streamed_and_whole() -> None:
+    body = json.dumps(answer(call(city="x"))).encode().replace(b'"x"', b'"\xff"')
+    with pytest.raises(RemoteProtocolError):
+        codecs.decode_whole("gemini", body)
+    with pytest.raises(RemoteProtocolError):
+        DIALECTS["gemini"].decoder().feed(b"data: " + body + b"\n\n")
+    turn = DIALECTS["gemini"].turn_builder()
+    turn.take(body)
+    assert turn.is_broken
