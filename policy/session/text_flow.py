@@ -288,7 +288,7 @@ class TextFlow:
             self._outbox.note("withheld", seq, what)
             return "withheld", event.index
         if isinstance(event, AttachmentDelta) and what not in _COPIES and self._chain.reads_other:
-            said, who = self._chain.on_other(OtherBlock(event.index, what, {what: msgspec.to_builtins(event.value)}))
+            said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value.told if what == "citation" else event.value}))
             if isinstance(said, Block):
                 self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
                 return "block", event.index
