@@ -26,7 +26,7 @@ from protocol.server_tools.data import table
 from protocol.sse import EventSplitter, parse_event
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
-from tests.fuzz import binary, requests
+from tests.fuzz import binary, gemini, requests
 from tests.fuzz.mutate import mutate
 from tests.fuzz.views import MAX_EVENT, UNKNOWN, DenyCalls, Drive, Way, encoded, merged, read_back, released
 from tests.support.checks.decoding import known
@@ -286,6 +286,21 @@ def check_request(dialect: DialectName, data: bytes) -> None:
         assert second == body
 
 
+def check_gemini_request(data: bytes) -> None:
+    """A client's request goes to Gemini in fields that the official SDK has, or not at all."""
+    rng = rng_of(data)
+    client: DialectName = rng.choice(DIALECTS)
+    try:
+        request = dialects.DIALECTS[client].decode_request(data, endpoint=dialects.DIALECTS[client].answers)
+        request = msgspec.structs.replace(request, model=rng.choice(gemini.MODELS))
+        families = frozenset(table().families) if rng.random() < 0.7 else frozenset[str]()
+        written = codecs.encode_request(request, Target(dialect="gemini", families=families, nonce="nonce"), changed=True)
+    except InvalidRequest:
+        return
+    assert written.body is not None
+    gemini.check(json.loads(written.body))
+
+
 # --- text and JSON ---
 
 
@@ -425,6 +440,9 @@ TARGETS = {
         FuzzTarget("sse", check_splitter, lambda: [s for d in DIALECTS for s in stream_seeds(d)]),
         FuzzTarget("openai-stream", lambda data: check_stream("openai", data), lambda: stream_seeds("openai")),
         FuzzTarget("anthropic-stream", lambda data: check_stream("anthropic", data), lambda: stream_seeds("anthropic")),
+        FuzzTarget("gemini-stream", lambda data: check_stream("gemini", data), gemini.streams),
+        FuzzTarget("gemini-whole", lambda data: check_whole("gemini", data), gemini.answers),
+        FuzzTarget("gemini-request", check_gemini_request, lambda: [s for d in DIALECTS for s in requests.seeds(d)]),
         FuzzTarget("openai-whole", lambda data: check_whole("openai", data), lambda: whole_seeds("openai")),
         FuzzTarget("anthropic-whole", lambda data: check_whole("anthropic", data), lambda: whole_seeds("anthropic")),
         FuzzTarget("responses-stream", lambda data: check_stream("responses", data), responses_streams),

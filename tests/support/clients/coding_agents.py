@@ -169,7 +169,14 @@ def run(agent: Agent, folder: Path, url: str, key: str, model: str, dialect: str
     base = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", "LANG": "C.UTF-8", "TMPDIR": str(scratch)}
     try:
         done = subprocess.run(
-            command, cwd=work, env={**base, **network, **own}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_S, check=False
+            command,
+            cwd=work,
+            env={**base, **network, **own},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as late:
         return Ran(-1, str(late.stdout), str(late.stderr), work)

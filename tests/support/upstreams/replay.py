@@ -16,6 +16,7 @@ Cutting = Literal["whole", "random", "events", "bytes"]
 PATHS = (
 PATHS = (
     "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell", "/model/{model}/{way}",
+    "/models/{model}",
 )  # fmt: skip
 )  # fmt: skip
 
