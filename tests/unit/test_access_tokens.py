@@ -1,4 +1,4 @@
-"""Access tokens: one question at a time, the old token while it holds, failures remembered; what is signed for one, and what no error says."""
+"""Access tokens: one question at a time, the old one while it holds, failures remembered; what is signed for them, what no error says."""
 
 import asyncio
 import json
@@ -125,7 +125,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setattr(google_token, "TOKEN_URL", f"{url}/token")
     monkeypatch.setattr(azure, "LOGIN", url)

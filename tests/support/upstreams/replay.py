@@ -13,7 +13,10 @@ from typing import Any, Literal
 from aiohttp import web
 
 Cutting = Literal["whole", "random", "events", "bytes"]
-PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/{model}/ask", "/{model}/tell", "/model/{model}/{way}")
+PATHS = (
+    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/{model}/ask", "/{model}/tell", "/model/{model}/{way}",
+    "/v1/projects/{model:.+}",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
