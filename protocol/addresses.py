@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from protocol.fields import invalid
 from protocol.request import ChatRequest, OtherPart, ToolResultPart
 
-_FETCHED = frozenset(("url", "image_url", "file_url", "video_url", "audio_url", "input_image", "file_data"))
+_FETCHED = frozenset(("url", "image_url", "file_url", "video_url", "audio_url", "input_image", "file_data", "server_url"))
 """Fields whose text a server may fetch."""
 _NAMES = frozenset(("localhost", "ip6-localhost", "ip6-loopback", "metadata", "instance-data", "kubernetes", "host", "gateway"))
 _ENDS = (".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home", ".corp", ".private", ".home.arpa", ".svc")

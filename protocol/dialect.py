@@ -85,8 +85,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     package: str
     """Its folder, as Python names it. Each has the modules decode, failures and write; encode and read where clients speak it, and then
-    neutral and changes where not `is_plain`; usage where answers carry an object of counts; count_tokens where it `counts`; turn where it
-    `has_turns`."""
+    neutral and changes where not `is_plain`; asked where it `checks_asked`; usage where answers carry an object of counts; count_tokens
+    where it `counts`; turn where it `has_turns`."""
     name: DialectName
     client_paths: Mapping[str, Endpoint] = {}
     """Where clients send requests, and the endpoint behind each path. Empty: only upstreams speak it."""
@@ -140,6 +140,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     others it is looked up in the record."""
     names_text: bool = False
     """Is a text block with a name a field of its own, which no client joins to the content?"""
+    checks_asked: bool = False
+    """Is what a key may ask checked in the client's own words, before the request is written for any provider?"""
     is_plain: bool = False
     """Do its requests hold text, calls and results alone, and nothing twice?"""
     ids: Ids = "keep"
@@ -190,6 +192,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         """Return the request in neutral parts, for the writers of the other dialects."""
         package, name = ("protocol", "plain") if self.is_plain else (self.package, "neutral")
         return cast("NeutralRequest", getattr(_module(package, "neutral"), name)(request))
+
+    def check_asked(self, request: ChatRequest, target: Target) -> None:
+        """Where the dialect `checks_asked`: refuse what the key has no family for. Raises InvalidRequest."""
+        _module(self.package, "asked").check(request, target)
 
     def changes(self) -> Changes:
         """Return how a request that a policy changed is read again."""

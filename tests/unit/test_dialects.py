@@ -74,10 +74,10 @@ def test_errors_are_told_in_the_dialect_of_path_or_headers() -> None:
 
 def test_a_name_is_checked_where_it_comes_in() -> None:
     assert check_name("openai") == "openai"
-    with pytest.raises(ValueError, match="no dialect has the name 'gemini'"):
-        check_name("gemini")
+    with pytest.raises(ValueError, match="no dialect has the name 'nobody'"):
+        check_name("nobody")
     with pytest.raises(ValueError, match="'openai' or 'anthropic'"):
-        Upstream.model_validate({"dialect": "gemini", "base_url": "http://x"})
+        Upstream.model_validate({"dialect": "nobody", "base_url": "http://x"})
     start = layout.Start(
         call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=(), policy="", session="",
         nonce="n", deadline=2,
@@ -85,7 +85,7 @@ def test_a_name_is_checked_where_it_comes_in() -> None:
     packed = msgspec.msgpack.encode(start)
     assert layout.unpack_start(packed) == start
     with pytest.raises(StreamProtocolError):
-        layout.unpack_start(packed.replace(b"\xa6openai", b"\xa6gemini"))
+        layout.unpack_start(packed.replace(b"\xa6openai", b"\xa6nobody"))
 
 
 def test_each_dialect_has_a_demo_model() -> None:

@@ -132,14 +132,21 @@ def test_where_a_request_goes_and_what_lets_it_in(
     assert not others & headers.keys()
 
 
-def test_dialects_with_the_model_in_their_paths_keep_it_as_one_part() -> None:
-    for dialect, settings, endpoint, target in (
-        ("converse", BEARER, "converse-stream a/b:c@1", "/model/a%2Fb%3Ac%401/converse-stream"),
-        ("gemini", VERTEX, "stream a/b@1", None),
-    ):
-        if dialect in DIALECTS:
-            _, asked, _, _ = made(settings | {"dialect": dialect}, endpoint)
-            assert asked == target or (target is None and "/publishers/google/models/a%2Fb@1:streamGenerateContent?alt=sse" in asked)
+@pytest.mark.parametrize(
+    ("settings", "endpoint", "target"),
+    [
+        (BEARER | {"dialect": "converse"}, "converse-stream a/b:c@1", "/model/a%2Fb%3Ac%401/converse-stream"),
+        (
+            VERTEX | {"dialect": "gemini"}, "stream a/b@1",
+            "/v1/projects/p-1/locations/europe-west1/publishers/google/models/a%2Fb@1:streamGenerateContent?alt=sse",
+        ),
+        (AZURE | {"dialect": "responses", "api_version": "preview"}, "responses", "/openai/v1/responses?api-version=preview"),
+        (BEARER | {"dialect": "responses", "service": "bedrock-mantle"}, "responses", "/openai/v1/responses"),
+    ],
+)  # fmt: skip
+def test_the_other_dialects_keep_their_body_and_a_model_is_one_part(settings: dict[str, Any], endpoint: str, target: str) -> None:
+    _, asked, _, body = made(settings, endpoint, {"model": "a/b", "stream": True})
+    assert asked == target and body == {"model": "a/b", "stream": True}
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
