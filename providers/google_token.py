@@ -40,8 +40,8 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def read_account(path: str, *, is_whole: bool = True) -> Account:
-    """Return the account in a file. With `is_whole` its key is looked at too, which takes up to 0.3 s. Raises OSError, and ValueError with a
-    sentence that shows nothing of it."""
+    """Return the account in a file. With `is_whole` its key is looked at too, which takes up to 0.3 s. Raises OSError, and ValueError with
+    a sentence that shows nothing of it."""
     with Path(path).open("rb") as file:
         text = file.read(_MOST_BYTES)
     try:
