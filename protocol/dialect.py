@@ -31,6 +31,21 @@ Framing = Literal["sse", "eventstream", "none"]
 AWS, or not at all, for answers that are one body."""
 
 
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cloud has a dialect: what a door (`providers.doors`) knows of it."""
+
+    place: str = ""
+    """Where the dialect's paths begin, after the address that the door knows."""
+    key_header: tuple[str, str] | None = None
+    """Name and value of the header with the key, where it is not the dialect's own."""
+    version: str = ""
+    """With one, a request is put into an envelope: the model stands in the path, and the body names this version instead."""
+    deploys: bool = False
+    """Are there addresses that hold a deployment, too?"""
+    lists: bool = False
+    """Are models listed there?"""
+
+
 class Decoder(Protocol):
     """Upstream bytes to events. Raises RemoteProtocolError on what the dialect forbids, and is poisoned after."""
 
@@ -99,6 +114,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Sent upstream with each request, unless the configuration has others."""
     key_header: tuple[str, str] = ("authorization", "Bearer {key}")
     """Name and value of the header with a provider's key."""
+    doors: Mapping[str, Way] = {}
+    """Through which doors it is spoken beside the plain one: `azure`, `vertex`, and of Amazon `bedrock` and `bedrock-mantle`."""
     betas_header: str = ""
     """The header that names beta features upstream. Empty: the dialect has none."""
     framing: Framing = "sse"

@@ -15,8 +15,7 @@ from aiohttp import web
 Cutting = Literal["whole", "random", "events", "bytes"]
 PATHS = (
 PATHS = (
-    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell", "/model/{model}/{way}",
-    "/models/{model}",
+    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell", "/model/{model}/{way}", "/models/{model}", "/v1/projects/{model:.+}",
 )  # fmt: skip
 )  # fmt: skip
 
