@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocol.dialects import CLIENTS, DIALECTS
-from tests.agents.conftest import Place
+from tests.agents.conftest import MODELS, Place
 from tests.support.checks.sealed import verified
 from tests.support.clients.coding_agents import CODING_AGENTS, Ran, run
 from tests.support.servers.product import KEY
@@ -82,7 +82,7 @@ def test_an_agent_does_its_task_without_the_denied_command(place: Place, tmp_pat
     place.vendors.forget()
     before = {c["call_id"] for c in place.product.audit("calls", limit=100)["items"]}
     with door(place.product.url) as way:
-        ran = run(CODING_AGENTS[agent], tmp_path, way.url, KEY, f"{upstream}-model", client)
+        ran = run(CODING_AGENTS[agent], tmp_path, way.url, KEY, MODELS[upstream], client)
     told = place.vendors.told
     wrong = [(path, status, body[-600:]) for path, status, body in way.answers if status >= 400 and path.startswith("/v1/")]
     assert place.vendors.refusals() == [] and not wrong, f"{place.vendors.refusals()}\n{wrong}\n{ran}"

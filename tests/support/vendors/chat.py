@@ -36,7 +36,10 @@ def read(body: Json, _: str) -> Seen:
 
 
 def _offered(tool: Json) -> Offered:
-    need(tool.get("type") == "function", f"Invalid value: {tool.get('type')!r} of tools.type")
+    need(tool.get("type") in ("function", "custom"), f"Invalid value: {tool.get('type')!r} of tools.type")
+    if tool["type"] == "custom":
+        known(tool["custom"], ("name", "description", "format"), "tools.custom")
+        return Offered(tool["custom"]["name"], {})
     function = tool["function"]
     known(function, ("name", "description", "parameters", "strict"), "tools.function")
     return Offered(function["name"], function.get("parameters") or {})

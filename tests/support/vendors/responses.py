@@ -31,7 +31,7 @@ def read(body: Json, _: str) -> Seen:
     given = body.get("input")
     need(given and isinstance(given, str | list), "Missing required parameter: 'input'.")
     items: list[Json] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given or [])
-    seen = Seen(body["model"], bool(body.get("stream")), [_offered(t) for t in body.get("tools") or []], [])
+    seen = Seen(body["model"], bool(body.get("stream")), _offered(body.get("tools") or []), [])
     seen.thinks = "reasoning.encrypted_content" in (body.get("include") or [])
     waiting: dict[str, str] = {}
     done: set[str] = set()
@@ -42,12 +42,19 @@ def read(body: Json, _: str) -> Seen:
     return seen
 
 
-def _offered(tool: Json) -> Offered:
-    need(tool.get("type") in ("function", "web_search", "custom"), f"Invalid value: {tool.get('type')!r} of tools.type")
-    if tool["type"] == "function":
-        known(tool, ("type", "name", "description", "parameters", "strict"), "tools")
-        need("strict" in tool, "tools.strict: this provider takes no default, which is another one than that of chat/completions")
-    return Offered(tool.get("name", ""), tool.get("parameters") or {})
+def _offered(tools: list[Json]) -> list[Offered]:
+    made: list[Offered] = []
+    for tool in tools:
+        kind = tool.get("type")
+        need(kind in ("function", "web_search", "custom", "namespace"), f"Invalid value: {kind!r} of tools.type")
+        if kind == "function":
+            known(tool, ("type", "name", "description", "parameters", "strict"), "tools")
+            need("strict" in tool, "tools.strict: this provider takes no default, which is another one than that of chat/completions")
+            made.append(Offered(tool["name"], tool.get("parameters") or {}))
+        elif kind == "namespace":
+            known(tool, ("type", "name", "description", "tools"), "tools")
+            need(tool["tools"], "a namespace without tools")
+    return made
 
 
 def _item(seen: Seen, item: Json, following: Json | None, waiting: dict[str, str], done: set[str], where: str) -> None:
