@@ -100,6 +100,9 @@ class Gateway:
         headers = scope["headers"]
         try:
             if (served := self._served.get(path)) is not None:
+                if method != "POST" and any(name == b"upgrade" for name, _ in headers):
+                    # agents that try a WebSocket first go on with POST after a 404
+                    raise unknown_paths.unknown_path(method, path, headers)
                 if method != "POST":
                     raise unknown_paths.wrong_method(method, path, "POST")
                 link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")

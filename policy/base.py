@@ -68,8 +68,9 @@ def shown(name: str) -> str:
     return repr(name) if _PLAIN_NAME.fullmatch(name) else "(name withheld)"
 
 
-Executor = Literal["client", "provider", "mcp", "nested"]
-"""Who runs a tool call: the client; the provider, while it answers; an MCP server that the provider asks; code that the provider runs."""
+Executor = Literal["client", "provider", "mcp", "nested", "mcp_pending"]
+"""Who runs a tool call: the client; the provider, while it answers; an MCP server that the provider asks; code that the provider runs; an
+MCP server, once the client says yes: nothing has run yet."""
 
 
 class SaidText(msgspec.Struct, frozen=True):
@@ -137,7 +138,7 @@ class OtherBlock(msgspec.Struct, frozen=True):
     """What is carried whole: its type and JSON object, strings of any model or page in it.
 
     A block (redacted thinking, the result of a call that the provider ran, ...), or what goes with a piece of text:
-    `citation` and `annotations`, which hold copies of text and addresses under that one key. What the setting `unknown`
+    `citation`, which holds copies of text and addresses under that one key. What the setting `unknown`
     lets through comes here too, by its name there.
     """
 

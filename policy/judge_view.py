@@ -34,6 +34,7 @@ RUN_BY: dict[Executor, str] = {
     "provider": "the model's provider, while it answers",
     "mcp": "a remote MCP server that the provider asks",
     "nested": "code that the model wrote and the provider runs",
+    "mcp_pending": "a remote MCP server that the provider asks, once the client lets it",
 }
 Kind = Literal["user", "call", "said", "result", "other"]
 View = Literal["call", "calls", "tail", "turn"]

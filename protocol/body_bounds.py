@@ -6,6 +6,7 @@ parsed, before it is read. A message says what there is too much of, where, how 
 Must not know: what a request means.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ def load(body: bytes) -> dict[str, Any]:
     data = loads_body(body)
     _fields(data)
     _messages(data)
+    _input(data)
     schemas = _Schemas(body)
     _tools(data, schemas)
     _options(data, schemas)
@@ -64,6 +66,19 @@ def _messages(data: dict[str, Any]) -> None:
     _refuse("messages", said.parts, "parts", bounds.MAX_PARTS)
 
 
+def _input(data: dict[str, Any]) -> None:
+    """Responses: items instead of messages."""
+    items = data.get("input")
+    if not isinstance(items, list):
+        return
+    _refuse("input", len(items), "items", bounds.MAX_PARTS)
+    said = _Said()
+    for position, item in enumerate(items):
+        if type(item) is dict:
+            said.take_item(item, f"input[{position}]")
+    _refuse("input", said.parts, "parts", bounds.MAX_PARTS)
+
+
 class _Said:
     """What the messages of a request have together. Raises InvalidRequest for an id or a name that is too long."""
 
@@ -78,6 +93,18 @@ class _Said:
             self._take_called(called, where, "function_call")
         for name in ("content", "tool_calls"):
             if type(inner := message.get(name)) is list:
+                self._take(inner, f"{where}.{name}")
+
+    def take_item(self, item: dict[str, Any], where: str) -> None:
+        """Count what is in an item of Responses."""
+        self.parts += 1
+        for name, bound in _ITEM_LENGTHS:
+            if type(value := item.get(name)) is str and len(value) > bound:
+                _refuse(f"{where}.{name}", len(value), "characters", bound)
+        if type(item.get("arguments")) is str:
+            self._take_called(item, where, "")
+        for name in ("content", "output", "summary"):
+            if type(inner := item.get(name)) is list:
                 self._take(inner, f"{where}.{name}")
 
     def _take(self, parts: list[Any], where: str) -> None:
@@ -101,15 +128,19 @@ class _Said:
     def _take_called(self, called: dict[str, Any], where: str, name: str) -> None:
         """Count the values in arguments: JSON text, which is parsed where another dialect wants an object."""
         if type(value := called.get("name")) is str and len(value) > bounds.MAX_REQUEST_NAME_CHARS:
-            _refuse(f"{where}.{name}.name", len(value), "characters", bounds.MAX_REQUEST_NAME_CHARS)
+            _refuse(f"{where}{name and '.'}{name}.name", len(value), "characters", bounds.MAX_REQUEST_NAME_CHARS)
         if type(arguments := called.get("arguments")) is str:
             # two characters make a value at most: nearly always nothing more is counted
             self._characters += len(arguments)
             if self._characters > 2 * bounds.MAX_BODY_VALUES:
                 self._values += count_values(arguments.encode("utf-8", "surrogatepass"), bounds.MAX_BODY_VALUES - self._values)
-                _refuse(f"{where}.{name}.arguments", self._values, "JSON values (with those before)", bounds.MAX_BODY_VALUES)
+                _refuse(f"{where}{name and '.'}{name}.arguments", self._values, "JSON values (with those before)", bounds.MAX_BODY_VALUES)
 
 
+_ITEM_LENGTHS = (
+    ("id", bounds.MAX_REQUEST_ID_CHARS), ("call_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS),
+    ("namespace", bounds.MAX_REQUEST_NAME_CHARS),
+)  # fmt: skip
 _LENGTHS = (("id", bounds.MAX_REQUEST_ID_CHARS), ("tool_use_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS))
 
 
@@ -146,13 +177,27 @@ class _Schemas:
 
 
 def _tools(data: dict[str, Any], schemas: _Schemas) -> None:
-    for name in ("tools", "functions"):
-        tools = data.get(name)
+    count = 0
+    for name, tools in _tool_lists(data):
+        count += len(tools)
+        _refuse(name, count, "tools", bounds.MAX_TOOLS)
+        for position, tool in enumerate(tools):
+            if type(tool) is dict:
+                _tool(tool, name, position, schemas)
+
+
+def _tool_lists(data: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield every list of tools: of the request, of an item of Responses that brings some, and of a namespace in one of them."""
+    lists = [(name, data.get(name)) for name in ("tools", "functions")]
+    items = data.get("input")
+    if isinstance(items, list):
+        lists += [(f"input[{i}].tools", item["tools"]) for i, item in enumerate(items) if type(item) is dict and "tools" in item]
+    for name, tools in lists:
         if isinstance(tools, list):
-            _refuse(name, len(tools), "tools", bounds.MAX_TOOLS)
+            yield name, tools
             for position, tool in enumerate(tools):
-                if type(tool) is dict:
-                    _tool(tool, name, position, schemas)
+                if type(tool) is dict and type(inner := tool.get("tools")) is list:
+                    yield f"{name}[{position}].tools", inner
 
 
 _TOOL_LENGTHS = (("name", bounds.MAX_REQUEST_NAME_CHARS), ("description", bounds.MAX_DESCRIPTION_CHARS))
@@ -174,7 +219,7 @@ def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) ->
                 schemas.take(schema, f"{tools}[{position}]{kind and '.'}{kind}.{name}")
 
 
-_OPTIONS = ("stop", "stop_sequences", "metadata", "mcp_servers", "tool_choice", "response_format", "output_config", "output_format")
+_OPTIONS = ("stop", "stop_sequences", "metadata", "mcp_servers", "tool_choice", "response_format", "output_config", "output_format", "text")
 
 
 def _options(data: dict[str, Any], schemas: _Schemas) -> None:
@@ -196,6 +241,12 @@ def _options(data: dict[str, Any], schemas: _Schemas) -> None:
     match data:
         case {"response_format": {"json_schema": {"schema": dict(schema)}}}:
             schemas.take(schema, "response_format.json_schema.schema")
+    match data:
+        case {"text": {"format": {"schema": dict(schema)}}}:
+            schemas.take(schema, "text.format.schema")
+    match data:
+        case {"tool_choice": {"tools": list(allowed)}}:
+            _refuse("tool_choice.tools", len(allowed), "tools", bounds.MAX_TOOLS)
     match data:
         case {"output_config": {"format": {"schema": dict(schema)}}}:
             schemas.take(schema, "output_config.format.schema")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from protocol import bounds
 from protocol.dialects import DIALECTS
-from protocol.errors import RemoteProtocolError
+from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import Event
 from protocol.request import ChatRequest, DialectName
 from protocol.target import Target, Translated
@@ -28,14 +31,31 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
 
     Where the dialects are the same, nothing was `changed` by a policy and nothing is to be added, the body is None.
     """
+    if (client := DIALECTS[request.dialect]).checks_asked:
+        client.check_asked(request, target)
     write = DIALECTS[target.dialect].encode_request
     if target.native_tools:
-        return write(_for(request, target), target, changed=changed)
+        return _written(write, _for(request, target), target, changed=changed)
     from protocol.text_calls import prompt as prompt_tools
 
     injected = prompt_tools.inject(request, target)
-    translated = write(_for(injected.request, target), target, changed=changed or injected.request is not request)
+    translated = _written(write, _for(injected.request, target), target, changed=changed or injected.request is not request)
     return prompt_tools.finished(translated, injected)
+
+
+def _written(write: Callable[..., Translated], request: ChatRequest | NeutralRequest, target: Target, *, changed: bool) -> Translated:
+    """The request as `write` writes it; what it refuses or leaves out has the client's names of parameters."""
+    words = {} if isinstance(request, ChatRequest) else request.words
+    try:
+        translated = write(request, target, changed=changed)
+    except InvalidRequest as error:
+        if error.param is None or error.param not in words:
+            raise
+        raise InvalidRequest(error.message, code=error.error_code, param=words[error.param]) from error
+    if (place := words.get("messages")) is None:
+        return translated
+    dropped = tuple(f"{place}{name.removeprefix('messages')}" if name.startswith("messages[") else name for name in translated.dropped)
+    return msgspec.structs.replace(translated, dropped=dropped)
 
 
 def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:

@@ -29,6 +29,7 @@ def copied(request: ChatRequest, *, own: Set[int] = frozenset()) -> ChatRequest:
         "tools": tuple(map(copied_tool, request.tools)),
         "extra": copied_json(request.extra),
         "system_messages": tuple(map(copied_json, request.system_messages)),
+        "echo": {},
         "web_search": copied_json(request.web_search),
         "response_format": None if form is None else msgspec.structs.replace(form, schema=copied_json(form.schema)),
     }

@@ -70,8 +70,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     package: str
     """Its folder, as Python names it. Each has the modules decode, failures and write; encode and read where clients speak it, and then
-    neutral and changes where not `is_plain`; usage where answers carry an object of counts; count_tokens where it `counts`; turn where it
-    `has_turns`."""
+    neutral and changes where not `is_plain`; asked where it `checks_asked`; usage where answers carry an object of counts; count_tokens
+    where it `counts`; turn where it `has_turns`."""
     name: DialectName
     client_paths: Mapping[str, Endpoint] = {}
     """Where clients send requests, and the endpoint behind each path. Empty: only upstreams speak it."""
@@ -102,6 +102,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     betas_header: str = ""
     """The header that names beta features upstream. Empty: the dialect has none."""
     framing: Framing = "sse"
+    error_kind_header: str = ""
+    """The header of an upstream's error answers that alone names their kind: gateways write it into the body, an object, as `__type`."""
     keepalive: bytes = b""
     """A keepalive: bytes of a stream without content."""
     statuses: Mapping[int, int] = {}
@@ -121,6 +123,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     others it is looked up in the record."""
     names_text: bool = False
     """Is a text block with a name a field of its own, which no client joins to the content?"""
+    checks_asked: bool = False
+    """Is what a key may ask checked in the client's own words, before the request is written for any provider?"""
     is_plain: bool = False
     """Do its requests hold text, calls and results alone, and nothing twice?"""
     ids: Ids = "keep"
@@ -171,6 +175,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         """Return the request in neutral parts, for the writers of the other dialects."""
         package, name = ("protocol", "plain") if self.is_plain else (self.package, "neutral")
         return cast("NeutralRequest", getattr(_module(package, "neutral"), name)(request))
+
+    def check_asked(self, request: ChatRequest, target: Target) -> None:
+        """Where the dialect `checks_asked`: refuse what the key has no family for. Raises InvalidRequest."""
+        _module(self.package, "asked").check(request, target)
 
     def changes(self) -> Changes:
         """Return how a request that a policy changed is read again."""

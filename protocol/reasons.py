@@ -36,6 +36,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "after_denied": "a call before it was refused",
     "unfinished": "the upstream never finished it",
     "undecided": "the call ended before it was decided",
+    "cannot_answer": "the client's API has no way to let the provider run it",
     "deferred": "another model answers instead",
     "not_deferred": "no other model could answer instead",
     "left_out": "the client has it from the first answer",

@@ -175,7 +175,7 @@ class ToolCallRecord(msgspec.Struct, frozen=True, array_like=True, tag="tool_cal
     """The model writes it, and a whole call can stand in it."""
     arguments: Content
     released_arguments: Annotated[bytes | None, Column(is_content=True)]
-    executor: Literal["client", "provider", "mcp", "nested"]
+    executor: Literal["client", "provider", "mcp", "nested", "mcp_pending"]
     form: Literal["native", "legacy", "prompt"]
     verdict: VerdictName
     reason: Words

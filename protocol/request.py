@@ -170,6 +170,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How long the answer is to be: low, medium, high."""
     max_tool_calls: int | None = None
     """The most calls of the provider's own tools in one answer."""
+    echo: dict[str, Any] = {}
+    """What an answer repeats of the request, as it came, for dialects whose answers do. Policies get none of it, upstreams neither."""
     system_messages: tuple[dict[str, Any], ...] = ()
     """chat/completions: the messages that `system` was read from, as they came; they may mark what to cache."""
 

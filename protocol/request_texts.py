@@ -36,7 +36,8 @@ _WORD = re.compile(r"[a-z0-9][a-z0-9_:./+#-]{0,79}", re.ASCII)
 _WORDS = frozenset(
     (
         "type", "role", "media_type", "detail", "ttl", "effort", "mode", "display", "speed", "syntax", "service_tier", "verbosity",
-        "prompt_cache_retention", "reasoning_format", "prompt_mode", "inference_geo", "keep", "search_context_size",
+        "prompt_cache_retention", "reasoning_format", "prompt_mode", "inference_geo", "keep", "search_context_size", "status", "phase",
+        "execution", "truncation",
     )
 )  # fmt: skip
 """Fields whose values are words of the protocol."""
@@ -55,7 +56,14 @@ _KEYS = _WORDS | _SEALED | frozenset(
         "stream_options", "include_usage", "max_completion_tokens", "seed", "top_k", "prompt_cache_breakpoint", "prompt_cache_key",
         "defer_loading", "input_examples", "eager_input_streaming", "display_width_px", "display_height_px", "display_number",
         "max_characters", "task_budget", "enable_thinking", "system", "cited_text", "document_title", "document_index",
-        "start_char_index", "end_char_index",
+        "start_char_index", "end_char_index", "item", "namespace", "call_id", "output", "action", "operation", "image_file", "file_url",
+        "named", "output_text", "tools", "role", "include", "content_index", "logprobs", "command", "commands", "stdout", "stderr",
+        "outcome", "exit_code", "environment", "server_label", "server_url", "server_description", "authorization", "require_approval",
+        "allowed_tools", "connector_id", "tunnel_id", "approval_request_id", "approve", "reason", "queries", "results", "code",
+        "container_id", "container", "outputs", "result", "fingerprint", "pending_safety_checks", "acknowledged_safety_checks",
+        "external_web_access", "search_content_types", "filters", "vector_store_ids", "max_num_results", "ranking_options", "diff", "path",
+        "timeout_ms", "max_output_length", "env", "working_directory", "created_by", "compact_threshold",
+        "include_obfuscation", "generate_summary", "output_schema",
     )
 )  # fmt: skip
 """Names of fields, which are no text. Others are."""
@@ -165,7 +173,9 @@ class _Walk:
     def _part(self, part: Part, request: ChatRequest) -> Part:
         match part:
             case ToolUsePart():
-                name, arguments = self._name(part.name), self._arguments(part.arguments, is_custom=part.form == "custom")
+                # of a type of its own: the name is that type, a word of the protocol
+                name = part.name if part.form == "typed" else self._name(part.name)
+                arguments = self._arguments(part.arguments, is_custom=part.form == "custom")
                 return ToolUsePart(self._text(part.id), name, arguments, self._json(part.extra), part.form)
             case ToolResultPart():
                 return self._result(part, request)
@@ -205,6 +215,8 @@ class _Walk:
         if value is NOTHING:
             return value
         if isinstance(value, str):
+            if key == "arguments":
+                return self._arguments(value, is_custom=False)
             return value if _is_none(key, value) else self._text(value)
         if isinstance(value, list):
             return [self._json(v, key) for v in value]

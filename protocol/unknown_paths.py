@@ -12,10 +12,7 @@ _MOST_CHARS = 200
 _ADDRESS = re.compile(rb"[A-Za-z0-9.-]{1,200}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,50}\](:[0-9]{1,5})?")
 _PATH_OF = {path.removeprefix("/v1"): path for path in (served.partition(" ")[2] for served in SERVED)}
 _INSTEAD = {
-    "/responses": (
-        "the Responses API is not served; use chat/completions: client.chat.completions.create(...) in OpenAI's SDKs, openai.chat(MODEL) "
-        "instead of openai(MODEL) in Vercel's, use_responses_api=False in LangChain (Codex speaks no other API)"
-    ),
+    "/responses": ("of the Responses API, answers are served over HTTP: there is no WebSocket, no compaction and no stored conversation"),
     "/completions": "the older completions API is not served; use chat/completions",
     "/complete": "the older completions API is not served; use messages",
 }

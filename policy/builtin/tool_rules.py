@@ -27,6 +27,8 @@ Folder = Annotated[str, Field(min_length=1, max_length=1024)]
 Hosts = Annotated[tuple[str, ...], Field(max_length=MAX_RULES)]
 _OWN_NAMES = ("allow", "validate_schema", "unsure")
 """What the record has in the place of a rule's name where one of these options decides."""
+_PENDING = frozenset(("mcp_pending",))
+"""Who runs a call of an MCP server that the provider asks about first."""
 
 
 class _Strict(BaseModel):
@@ -160,7 +162,8 @@ class CompiledRule:
         self.rule = rule
         self._names = Names(rule.tool)
         executors = [rule.executor] if isinstance(rule.executor, str) else rule.executor
-        self._executors = None if executors is None else frozenset(executors)
+        # what an MCP server is to run is held to what is said of its calls, also before it has run
+        self._executors = None if executors is None else frozenset(executors) | (_PENDING if "mcp" in executors else frozenset())
         self._servers = None if rule.server is None else Names(rule.server)
         self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
         self._literal = literal(rule.argument_matches)

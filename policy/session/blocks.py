@@ -2,7 +2,8 @@
 
 Theory. Text passes the text policies piece by piece; what they release is searched for calls that a client may read out of
 text. A tool call is held until it is complete, decided and, where that is asked for, committed. A call that the provider
-runs is decided like any other, but a block cannot undo it: it ends the turn, and with it the upstream's work. A block
+runs is decided like any other, but a block cannot undo it: it ends the turn, and with it the upstream's work; where the provider
+asks first, a block keeps back the question. A block
 carried whole is decided whole; a result stays with its call, because the API takes neither without the other.
 """
 
@@ -46,6 +47,8 @@ from protocol.target import Ids
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 _CALL_BYTES = 4 * 1024
 """What a decision takes beside what the size of the arguments makes it take, as bytes of them."""
+PENDING = "mcp_pending"
+"""Executor of a call that its provider asks about before it runs it: the one call of a provider's that a block prevents."""
 _NOTED_ID = 200
 """Characters of an upstream's id that are noted; its raw event has it whole."""
 LISTED = 2 * MAX_TOOL_CALLS
@@ -61,6 +64,8 @@ class Blocks:
     def __init__(self, outbox: Outbox, chain: Chain, request: ChatRequest, emit: Callable[[Event], None] | None = None) -> None:
         self._outbox, self._chain, self._client = outbox, chain, request
         self._approved = Approved(request, request)
+        self._can_answer = True
+        """Can the client say whether a provider may run a call? Clients of another dialect than the upstream's have no word for it."""
         self.call = outbox.call
         self.slots = Slots(emit or outbox.emit)
         self.client_calls = self.survivors = 0
@@ -89,6 +94,7 @@ class Blocks:
         self._pairs.look_at(sent)
         self._ids.look_at(sent, ids)
         self._approved = Approved(self._client, sent.without_history())
+        self._can_answer = dialect == self.call.dialect
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
             self._text.answer = AnswerCheck(form.schema)
@@ -156,7 +162,7 @@ class Blocks:
 
     def _identify(self, slot: Slot) -> None:
         """Give a call an id of ours where upstream's does not name it alone; upstream's is in a record beside it."""
-        if slot.kind is BlockKind.SERVER_TOOL_USE:
+        if slot.kind is BlockKind.SERVER_TOOL_USE or slot.executor == PENDING:
             self._ids.take(slot.shown_id)
         elif (identity := self._ids.of(slot.index, slot.shown_id, is_native=slot.form == "native")) != slot.shown_id:
             if slot.id and slot.ordinal < LISTED:
@@ -167,9 +173,9 @@ class Blocks:
         slot.ordinal = self._ledger
         self._ledger += 1
         self.held += _CALL_BYTES
-        if slot.executor != "client":
+        if slot.executor not in ("client", PENDING):
             self._pairs.may_cut(slot)
-        if slot.kind is BlockKind.TOOL_USE:
+        if slot.kind is BlockKind.TOOL_USE and slot.executor == "client":
             self.client_calls += 1
             self._first_call = slot.key if self._first_call < 0 else self._first_call
 
@@ -282,6 +288,8 @@ class Blocks:
         tool = self._approved.request.tool(slot.name)
         if not slot.result and not extras.is_name(slot.name, offered=tool is not None):
             slot.decided = Decided("block", "name", "", "", None)
+        elif slot.executor == PENDING and slot.decided is None:
+            slot.decided = self._approved.took(slot.name) if self._can_answer else toolcalls.UNANSWERABLE
         elif slot.kind is BlockKind.TOOL_USE and slot.decided is None:
             toolset = (slot.body or {}).get("toolset_name")
             slot.decided = self._approved.refused(slot.name, toolset, is_first=slot.key == self._first_call)
@@ -371,7 +379,7 @@ class Blocks:
     def _on_commit(self, slot: Slot, at: int) -> None:
         """Release a decided call, or cut the turn behind it, unless it waits for its result."""
         assert slot.decided is not None
-        if slot.executor != "client" and slot.decided.arguments is None:
+        if slot.executor not in ("client", PENDING) and slot.decided.arguments is None:
             self._release(slot, at)
             self._cut(slot)
             return
@@ -390,7 +398,7 @@ class Blocks:
         assert slot.decided is not None
         if slot.decided.arguments is None:
             self._outbox.withheld = True
-        elif slot.kind is BlockKind.TOOL_USE and not slot.result:
+        elif slot.kind is BlockKind.TOOL_USE and not slot.result and slot.executor == "client":
             self.survivors += 1
             slot.survives = True
         if slot.ordinal <= MAX_TOOL_CALLS:
@@ -407,7 +415,7 @@ class Blocks:
             text = notices.result(slot.name, decided)
         else:
             text = notices.call(slot.name, slot.executor, decided)
-        return extras.read_notice(text, self._chain, notices.least(of_call=slot.executor == "client"))
+        return extras.read_notice(text, self._chain, notices.least(of_call=slot.executor in ("client", PENDING)))
 
     def _cut(self, slot: Slot) -> None:
         """End the turn behind a denied call that the provider is running: nothing that builds on it goes out."""

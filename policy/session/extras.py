@@ -27,7 +27,8 @@ _SEALED = re.compile(rf"[A-Za-z0-9+/=_-]{{0,{MAX_SIGNATURE_CHARS}}}")
 _OURS = frozenset(("dialect", "finish_reason", "message"))
 """What the decoders say of their own."""
 _OF_START = ("system_fingerprint", "service_tier")
-_MODELLED = frozenset(("type", "citations"))
+_MODELLED = frozenset(("type", "citations", "executor", "item", "part", "phase"))
+"""Words of the decoders' own tables, and numbers."""
 
 
 def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[str]]:

@@ -70,7 +70,7 @@ class Notices:
 
     def call(self, name: str, executor: Executor, decided: Decided) -> str:
         """What stands in place of a tool call (or of a result, where its call is denied)."""
-        if executor == "client":
+        if executor in ("client", "mcp_pending"):
             least, what, state = "[not executed]", f"did not let the tool call {shown(name)} run", "It was not executed"
         else:
             least, what, state = "[withheld]", f"withheld the tool call {shown(name)} and its result", "The provider may have run it"

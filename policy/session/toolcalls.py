@@ -19,6 +19,10 @@ from protocol.request import ChatRequest, OtherPart, Tool
 
 _REPLACED = "the arguments that a policy puts in place of its own do not fit the tool's schema"
 _UNCHANGEABLE = "a policy puts other arguments in place of its own, which cannot be done with this call"
+UNANSWERABLE = Decided(
+    "block", "cannot_answer", "", "the provider asks first whether this call may run, and clients of this API cannot answer that", None
+)
+"""The block of a call that nobody could let run."""
 _NOT_ITS_FAULT = "this is a fault of the setup, not of the call: tell the user"
 
 
@@ -145,11 +149,12 @@ def released(slot: Slot) -> list[Event]:
 
 
 def executor_of(start: BlockStart) -> Executor:
-    """Who runs a call: the client (also where code of the provider asked for it), the provider, an MCP server, the provider's code."""
-    if start.kind is BlockKind.TOOL_USE:
-        return "client"
+    """Who runs a call: the client (also where code of the provider asked for it), the provider, an MCP server (or will, once the client
+    lets it), the provider's code."""
     body = start.body or {}
-    if body.get("type") == "mcp_tool_use":
+    if start.kind is BlockKind.TOOL_USE:
+        return "mcp_pending" if body.get("executor") == "mcp_pending" else "client"
+    if body.get("type") in ("mcp_tool_use", "mcp_call"):
         return "mcp"
     caller = body.get("caller")
     return "provider" if caller is None or (isinstance(caller, dict) and caller.get("type") == "direct") else "nested"
@@ -157,7 +162,7 @@ def executor_of(start: BlockStart) -> Executor:
 
 def server_of(body: dict[str, Any] | None) -> str:
     """The MCP server that a call or result names, or an empty string."""
-    name = (body or {}).get("server_name")
+    name = (body or {}).get("server_name") or (body or {}).get("server_label")
     return name if isinstance(name, str) else ""
 
 

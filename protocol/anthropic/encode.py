@@ -88,14 +88,17 @@ class _Encoder:
         self._id = f"msg_{call_id.replace('-', '')}"
         self._open: BlockStart | None = None
         self._count = 0
-        self._same = self._started = self._ended = False
+        self._same = self._other_dialect = self._started = self._ended = False
         self._annotations: list[Any] = []
+        self._calls: list[dict[str, Any]] = []
+        """Calls that a provider of another dialect ran: no client of this one could send them back."""
 
     def _message(self, start: MessageStart) -> dict[str, Any]:
         if self._started:
             raise LocalProtocolError("a message began twice")
         self._started = True
         self._same = start.extra.get("dialect") == "anthropic"
+        self._other_dialect = not self._same and start.extra.get("dialect") is not None
         extra = start.extra if self._same else {}
         return {
             "id": start.id if self._same and start.id else self._id, "type": "message", "role": "assistant",
@@ -112,16 +115,19 @@ class _Encoder:
     def _stop_extras(self, event: MessageStop) -> dict[str, Any]:
         extra = event.extra if self._same else {}
         found = {name: extra[name] for name in _STOP_EXTRAS if name in extra} | _fields(extra, "field")
-        if self._annotations:
-            found["sluice"] = {"annotations": self._annotations}
+        said = {"annotations": self._annotations, "provider_calls": [{**c, "input": "".join(c["input"])} for c in self._calls]}
+        if said := {name: value for name, value in said.items() if value}:
+            found["sluice"] = said
         return found
 
     def _attach(self, event: AttachmentDelta) -> bool:
         """Is it a citation to be written? Annotations are kept for the end: a citation needs what only its provider has."""
         self._in(event.index)
-        if event.field == "annotations":
-            self._annotations += event.value if isinstance(event.value, list) else [event.value]
-        return event.field == "citation" and self._same
+        if event.field != "citation":
+            return False
+        if not self._same:
+            self._annotations.append(event.value.told)
+        return self._same
 
     def _begin(self, event: BlockStart) -> int:
         if not self._started or self._open is not None:
@@ -129,18 +135,34 @@ class _Encoder:
         self._open = event
         if event.name == "annotations" and self._is_foreign(event):
             self._annotations += (event.body or {}).get("annotations", [])
+        if event.kind is BlockKind.SERVER_TOOL_USE and self._is_foreign(event):
+            self._calls.append({"id": event.id, "name": event.name, "input": []})
         self._count += not self._is_foreign(event)
         return self._count - 1
 
     def _is_foreign(self, block: BlockStart) -> bool:
-        """Is it an object of the other dialect, which no client of this one can read?"""
+        """Is it an object of another dialect, which no client of this one can read?"""
+        if block.kind is BlockKind.SERVER_TOOL_USE:
+            return self._other_dialect
         return block.kind is BlockKind.OTHER and not self._same
+
+    def _takes(self, event: ArgumentsDelta) -> bool:
+        """Are these arguments of a call that the client sees?"""
+        if self._is_foreign(self._in(event.index, *_CALLS)):
+            self._calls[-1]["input"].append(event.text)
+            return False
+        return True
 
     def _in(self, index: int, *kinds: BlockKind) -> BlockStart:
         block = self._open
         if block is None or block.index != index or (kinds and block.kind not in kinds):
             raise LocalProtocolError(f"content for block {index}, which is not open for it")
         return block
+
+    def _signs(self, event: SignatureDelta) -> bool:
+        """Is this a signature that the client can send back? Other dialects seal more than thinking, and none for this one."""
+        self._in(event.index, *(() if self._other_dialect else (BlockKind.THINKING,)))
+        return not self._other_dialect
 
     def _check(self) -> None:
         if self._ended:
@@ -183,11 +205,11 @@ class StreamEncoder(_Encoder):
             case TextDelta():
                 raise LocalProtocolError(f"text for block {event.index}, which is not open for it")
             case ArgumentsDelta():
-                self._in(event.index, *_CALLS)
-                out += (_DELTA % (self._count - 1, b'input_json_delta","partial_json'), dumps(event.text), _END)
+                if self._takes(event):
+                    out += (_DELTA % (self._count - 1, b'input_json_delta","partial_json'), dumps(event.text), _END)
             case SignatureDelta():
-                self._in(event.index, BlockKind.THINKING)
-                out += (_DELTA % (self._count - 1, b'signature_delta","signature'), dumps(event.signature), _END)
+                if self._signs(event):
+                    out += (_DELTA % (self._count - 1, b'signature_delta","signature'), dumps(event.signature), _END)
             case BlockStop():
                 block = self._in(event.index)
                 self._open, self._text_index = None, -1
@@ -195,7 +217,7 @@ class StreamEncoder(_Encoder):
                     out.append(_frame("content_block_stop", {"index": self._count - 1}))
             case AttachmentDelta():
                 if self._attach(event):
-                    out.append(self._delta({"type": "citations_delta", "citation": event.value}))
+                    out.append(self._delta({"type": "citations_delta", "citation": event.value.raw}))
             case RawDelta():
                 self._raw(event, out)
             case MessageStop():
@@ -261,14 +283,14 @@ class WholeEncoder(_Encoder):
                     self._in(event.index, BlockKind.TEXT, BlockKind.THINKING)
                     self._parts.append(event.text)
                 case ArgumentsDelta():
-                    self._in(event.index, *_CALLS)
-                    self._parts.append(event.text)
+                    if self._takes(event):
+                        self._parts.append(event.text)
                 case SignatureDelta():
-                    self._in(event.index, BlockKind.THINKING)
-                    self._signature = event.signature
+                    if self._signs(event):
+                        self._signature = event.signature
                 case AttachmentDelta():
                     if self._attach(event):
-                        self._citations.append(event.value)
+                        self._citations.append(event.value.raw)
                 case MessageStart():
                     self._body = self._message(event)
                 case BlockStart():

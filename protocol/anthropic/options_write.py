@@ -27,8 +27,12 @@ def write_extra(draft: Draft) -> dict[str, Any]:
             body[name] = value
         elif not isinstance(value, Option):
             invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
-        elif value.meaning in ("cache", "harmless"):
+        elif value.meaning in ("cache", "logprobs", "harmless"):
             draft.drop(name)
+    if draft.request.verbosity is not None:
+        draft.drop(draft.word("verbosity"))
+    if draft.request.max_tool_calls is not None:
+        draft.drop("max_tool_calls")
     return body
 
 

@@ -23,11 +23,11 @@ with its signature, never as a client tells it."""
 _HARMLESS = frozenset(
     (
         "frequency_penalty", "logit_bias", "metadata", "presence_penalty", "prompt_cache_key", "prompt_cache_options",
-        "prompt_cache_retention", "seed", "store", "verbosity",
+        "prompt_cache_retention", "seed", "store",
     )
 )  # fmt: skip
 """Left out, they change no meaning."""
-_READ = frozenset(("max_completion_tokens", "modalities", "n", "safety_identifier", "stream_options", "top_k"))
+_READ = frozenset(("max_completion_tokens", "modalities", "n", "safety_identifier", "stream_options", "top_k", "verbosity"))
 """What is read elsewhere, or is for this gateway alone."""
 _EMPTY = (("response_format", {"type": "text"}), ("top_logprobs", 0))
 _WORDS = {"effort": "reasoning_effort", "thinking": "reasoning_effort"}
@@ -49,7 +49,10 @@ def neutral(request: ChatRequest) -> NeutralRequest:
         invalid("safety_identifier must be a string", "safety_identifier")
     search = None if request.web_search is None else _web_search(request.web_search)
     tools = tuple(map(_tool, request.tools))
-    written = msgspec.structs.replace(request, extra=_options(request.extra), user=who, web_search=search, tools=tools)
+    if not isinstance(length := request.extra.get("verbosity"), str | None):
+        invalid("verbosity must be a string", "verbosity")
+    extra = _options(request.extra)
+    written = msgspec.structs.replace(request, extra=extra, user=who, web_search=search, tools=tools, verbosity=length)
     words = _WORDS | ({"max_tokens": "max_completion_tokens"} if request.extra.get("max_completion_tokens") is not None else {})
     return NeutralRequest(request=written, system=_system(request), turns=turns, words=words)
 
@@ -64,7 +67,7 @@ def _options(extra: dict[str, Any]) -> dict[str, Any]:
         elif name == "service_tier":
             said[name] = Option("service_tier", "auto" if value in ("auto", "default") else value)
         else:
-            said[name] = Option("harmless") if name in _HARMLESS else value
+            said[name] = Option("harmless", value) if name in _HARMLESS else value
     return said
 
 

@@ -35,6 +35,12 @@ def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
         # the vendor's field is shorter than what applications write there
         user = request.user if len(request.user) <= _MAX_USER else sha256(request.user.encode("utf-8", "replace")).hexdigest()
         body["safety_identifier" if row.vendor else "user"] = user
+    if request.verbosity is not None and row.vendor:
+        body["verbosity"] = request.verbosity
+    elif request.verbosity is not None:
+        draft.drop(draft.word("verbosity"))
+    if request.max_tool_calls is not None:
+        draft.drop("max_tool_calls")
     if (effort := _effort(draft, row)) is not None:
         body["reasoning_effort"] = effort
     return body
@@ -47,6 +53,8 @@ def _extra(draft: Draft, row: ModelRow) -> dict[str, Any]:
             invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
         if value.meaning == "service_tier" and row.vendor:
             body["service_tier"] = "auto" if value.value == "auto" else "default"
+        elif value.meaning == "logprobs":
+            body |= {"logprobs": True, **({"top_logprobs": value.value} if value.value else {})}
         elif value.meaning != "service_tier" or value.value != "auto":
             draft.drop(name)
     return body

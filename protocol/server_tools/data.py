@@ -51,14 +51,15 @@ class ToolType(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. `parameters` and `openai_tools` name the family that a parameter or a tool type needs; what is neither there nor among
-    the known is left out."""
+    """The file. `parameters`, `openai_tools` and `responses_tools` name the family that a parameter or a tool type needs; what is neither
+    there nor among the known is left out."""
 
     about: str
     families: dict[str, Family]
     tools: tuple[ToolRow, ...]
     parameters: dict[DialectName, dict[str, str]]
     openai_tools: dict[str, str]
+    responses_tools: dict[str, str]
     known_parameters: frozenset[str]
     known_openai: frozenset[str]
     """Of chat/completions, beside those that are modelled."""

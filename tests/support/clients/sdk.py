@@ -7,6 +7,7 @@ import httpx2
 import openai
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
 
 
 def _transport(body: bytes, *, stream: bool, status: int) -> httpx2.MockTransport:
@@ -27,6 +28,21 @@ def openai_answer(body: bytes, *, stream: bool, status: int = 200) -> ChatComple
             state.handle_chunk(chunk)
         completion: ChatCompletion = state.current_completion_snapshot
         return completion
+
+
+def responses_answer(body: bytes, *, stream: bool, status: int = 200) -> Response:
+    """The response that the openai SDK accumulates, in whatever way it ended; the accumulator sees every event."""
+    with httpx2.Client(transport=_transport(body, stream=stream, status=status)) as http:
+        client = openai.OpenAI(api_key="k", base_url="http://upstream/v1", http_client=http, max_retries=0)
+        if not stream:
+            return client.responses.create(model="m", input="x")
+        last: Any = None
+        with client.responses.stream(model="m", input="x") as events:
+            for event in events:
+                last = event
+        assert last.type in ("response.completed", "response.incomplete", "response.failed"), last.type
+        response: Response = last.response
+        return response
 
 
 def anthropic_answer(body: bytes, *, stream: bool, status: int = 200) -> anthropic.types.Message:

@@ -1,0 +1,21 @@
+"""The Responses dialect. Imports no other dialect."""
+
+from protocol.dialect import Dialect
+
+DIALECT = Dialect(
+    package=__name__,
+    name="responses",
+    client_paths={"/v1/responses": "responses"},
+    about={"responses": "the OpenAI API: base URL of a client is this address with /v1"},
+    error_paths=("/v1/responses",),
+    client_base="/v1",
+    answers="responses",
+    upstream_paths={"responses": "/responses", "models": "/models"},
+    never_in_base=("/responses", "/chat/completions", "/completions", "/models"),
+    keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
+    # clients of this dialect send these statuses again and again: docs/protocol.md
+    statuses={403: 400, 404: 400, 503: 429},
+    judge_replies=("json_schema", "json_object", "tool", "text"),
+    has_turns=True,
+    checks_asked=True,
+)

@@ -1,0 +1,21 @@
+"""Ids of responses and their items: made of the call's id, so that each names its call and a repeated run makes the same."""
+
+import re
+
+_RESPONSE = re.compile(r"resp_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
+
+
+def response_id(call_id: str) -> str:
+    """Return the id of a call's response."""
+    return f"resp_{call_id.replace('-', '')}"
+
+
+def item_id(prefix: str, call_id: str, index: int) -> str:
+    """Return the id of an item of a call's response."""
+    return f"{prefix}_{call_id.replace('-', '')}_{index}"
+
+
+def call_of(response: str) -> str:
+    """Return the id of the call that a response is of; empty where the id is none of ours."""
+    found = _RESPONSE.fullmatch(response)
+    return "-".join(found.groups()) if found else ""

@@ -1,0 +1,101 @@
+"""What is neither input nor tool in a request that crosses, written for Responses (docs/protocol.md, Responses)."""
+
+from hashlib import sha256
+from typing import Any
+
+from protocol.fields import invalid
+from protocol.neutral import Option
+from protocol.responses.models import ModelRow
+from protocol.responses.read import LOGPROBS, SEALED
+from protocol.responses.tools_write import write_format
+from protocol.target import Draft
+
+_MAX_USER = 64
+_BUDGETS = ((2048, "low"), (8192, "medium"))
+"""Thinking tokens up to which an effort is meant; beyond, it is high."""
+_SAME = frozenset(("prompt_cache_key", "prompt_cache_retention"))
+"""Options that the dialect has under the same name."""
+_ELSEWHERE = frozenset(("mcp_servers",))
+"""What the tools are written from."""
+
+
+def write_options(draft: Draft, row: ModelRow) -> dict[str, Any]:
+    """Return the fields. Raises InvalidRequest naming what cannot be said."""
+    request = draft.request
+    include = [SEALED] if row.may_reason else []
+    body = _extra(draft, row, include)
+    if request.stop:
+        invalid("this model's provider takes no stop sequences", draft.word("stop"))
+    if request.stream:
+        body["stream"] = True
+    if request.max_tokens is not None:
+        body["max_output_tokens"] = request.max_tokens
+    for name, value in (("temperature", request.temperature), ("top_p", request.top_p)):
+        if value is not None and (row.sampling or value == 1):
+            body[name] = value
+        elif value is not None:
+            draft.drop(name)
+    if request.user:
+        # the vendor's field is shorter than what applications write there
+        user = request.user if len(request.user) <= _MAX_USER else sha256(request.user.encode("utf-8", "replace")).hexdigest()
+        body["safety_identifier" if row.vendor else "user"] = user
+    if request.max_tool_calls is not None:
+        body["max_tool_calls"] = request.max_tool_calls
+    if text := write_format(draft) | ({"verbosity": request.verbosity} if request.verbosity is not None else {}):
+        body["text"] = text
+    if reasoning := _reasoning(draft, row):
+        body["reasoning"] = reasoning
+    return body | ({"include": include} if include else {})
+
+
+def _extra(draft: Draft, row: ModelRow, include: list[str]) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    for name, value in draft.request.extra.items():
+        if name in _ELSEWHERE:
+            continue
+        if not isinstance(value, Option):
+            invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
+        if value.meaning == "service_tier" and row.vendor:
+            body["service_tier"] = "auto" if value.value == "auto" else "default"
+        elif value.meaning == "logprobs":
+            include += [LOGPROBS] if LOGPROBS not in include else []
+            body |= {"top_logprobs": value.value} if value.value else {}
+        elif value.meaning == "harmless" and name in _SAME and isinstance(value.value, str):
+            body[name] = value.value
+        elif value.meaning == "summary" or (value.meaning == "service_tier" and value.value == "auto"):
+            continue
+        else:
+            draft.drop(name)
+    return body
+
+
+def effort_of(tokens: int) -> str:
+    """Return the effort that so many thinking tokens mean."""
+    return next((effort for limit, effort in _BUDGETS if tokens <= limit), "high")
+
+
+def _reasoning(draft: Draft, row: ModelRow) -> dict[str, Any]:
+    """Return `reasoning` for thinking and effort, noting what this model has no word for."""
+    reasoning = draft.request.reasoning
+    if reasoning is None:
+        return {}
+    shows = reasoning.mode in ("budget", "adaptive") or reasoning.summary is not None
+    wanted = reasoning.effort
+    if reasoning.mode == "off":
+        wanted = "none"
+    elif wanted is None and reasoning.budget_tokens is not None:
+        wanted = effort_of(reasoning.budget_tokens)
+    if not row.may_reason:
+        if shows:
+            draft.drop(draft.word("thinking"))
+        if reasoning.effort not in (None, "none"):
+            draft.drop(draft.word("effort"))
+        return {}
+    if wanted == "none" and not row.efforts:
+        # nothing is known of it, and not every model can leave it out
+        draft.drop(draft.word("thinking"))
+        return {}
+    found = None if wanted is None else row.nearest_effort(wanted)
+    if wanted == "none" != found:
+        draft.drop(draft.word("thinking"))
+    return ({} if found is None else {"effort": found}) | ({"summary": reasoning.summary or "auto"} if shows and wanted != "none" else {})

@@ -1,0 +1,222 @@
+"""Every Responses recording through decoder and encoders to clients of chat/completions and Messages, and its stream cut anywhere."""
+
+import json
+import os
+import random
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import codecs
+from protocol.dialects import DIALECTS
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    Event,
+    MessageStop,
+    Opaque,
+    SignatureDelta,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+)
+from protocol.request import ChatRequest
+from tests.support.checks.decoding import by_block, decode
+from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.upstreams.recordings import ROOT, Recording, framed
+
+SHARED = ROOT.parent / "shared" / "dialect-streams"
+CALL = "01990000-0000-7000-8000-00000000abcd"
+
+
+def recordings(folder: Path = SHARED) -> dict[str, Recording]:
+    """Answers of Responses, by name; none where the recordings are not there."""
+    if not (folder / "expected.json").exists():
+        return {}
+    found: dict[str, Recording] = {}
+    for entry in json.loads((folder / "expected.json").read_text())["entries"]:
+        if entry["api"] != "openai-responses" or "blocks" not in entry["facts"]:
+            continue
+        body = (folder / entry["file"]).read_bytes()
+        if entry["kind"] == "chunks":
+            body = framed("responses", [line for line in body.decode().split("\n") if line.strip()])
+        found[entry["name"]] = Recording(entry["name"], "responses", body, entry["kind"] != "json", entry["facts"], entry.get("must", ""))
+    return found
+
+
+ALL = recordings()
+NAMES = sorted(ALL) or ["none"]
+
+
+@pytest.fixture(autouse=True)
+def _need() -> None:
+    if not ALL:
+        if os.environ.get("CI"):
+            pytest.fail("../shared/dialect-streams is missing")
+        pytest.skip("../shared/dialect-streams is missing")
+
+
+def events_of(recording: Recording) -> list[Event]:
+    return decode("responses", [recording.body]) if recording.is_stream else codecs.decode_whole("responses", recording.body)
+
+
+def sha(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def told(events: list[Event]) -> list[dict[str, Any]]:
+    """The blocks as the facts have them."""
+    blocks: dict[int, dict[str, Any]] = {}
+    for event in events:
+        match event:
+            case BlockStart():
+                blocks[event.index] = {
+                    "kind": event.kind,
+                    "id": event.id,
+                    "name": event.name,
+                    "body": event.body or {},
+                    "text": "",
+                    "annotations": 0,
+                }
+            case TextDelta() | ArgumentsDelta():
+                blocks[event.index]["text"] += event.text
+            case SignatureDelta():
+                blocks[event.index]["sealed"] = True
+            case AttachmentDelta():
+                blocks[event.index]["annotations"] += 1
+            case _:
+                pass
+    return list(blocks.values())
+
+
+def like_facts(blocks: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Neighbouring pieces of one kind joined, results left to their calls."""
+    found: list[tuple[Any, ...]] = []
+    for block in blocks:
+        kind, body = block["kind"], block["body"]
+        if kind is BlockKind.OTHER:
+            if "tool_use_id" not in body:
+                found.append((f"other:{block['name']}",))
+        elif kind in (BlockKind.TEXT, BlockKind.THINKING):
+            found.append((str(kind), len(block["text"]), sha(block["text"])))
+        else:
+            # a question about a call is decided like a call of the client's
+            pending = body.get("executor") == "mcp_pending"
+            found.append((str(BlockKind.SERVER_TOOL_USE if pending else kind), block["id"], block["name"]))
+    return found
+
+
+def of_facts(facts: dict[str, Any]) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    for block in facts["blocks"]:
+        if block["type"].startswith("other:"):
+            found.append((block["type"],))
+        elif "text_chars" in block:
+            found.append((block["type"], block["text_chars"], block["text_sha"]))
+        else:
+            found.append((block["type"], block["id"], block["name"]))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_answer_is_what_its_facts_say(name: str) -> None:
+    recording = ALL[name]
+    facts, events = recording.facts, events_of(recording)
+    if facts["status"] == "failed":
+        failed = events[-1]
+        assert isinstance(failed, UpstreamFailed) and failed.kind in ("billing_error", "rate_limit_error")
+        assert sum(isinstance(e, UpstreamFailed) for e in events) == 1 and not told(events)
+        return
+    blocks = told(events)
+    assert like_facts(blocks) == of_facts(facts)
+    for block, fact in zip(
+        [b for b in blocks if b["kind"] is not BlockKind.OTHER], [b for b in facts["blocks"] if ":" not in b["type"]], strict=True
+    ):
+        assert block["annotations"] == fact.get("annotations", 0)
+        assert block.get("sealed", False) == fact.get("encrypted", False)
+        if isinstance(wanted := fact.get("arguments"), dict) and "code_sha" not in wanted:
+            assert json.loads(block["text"]) == wanted
+        elif isinstance(wanted, dict):
+            assert sha(json.loads(block["text"])["code"]) == wanted["code_sha"]
+    stop = events[-1]
+    assert isinstance(stop, MessageStop) and stop.stop_reason == facts["stop_reason_neutral"]
+    usage = {n: v or 0 for n, v in facts["usage_neutral"].items()}
+    assert {n: getattr(stop.usage, n) or 0 for n in usage} == usage
+    assert not [e for e in events if isinstance(e, Opaque)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_streams_are_the_same_however_they_arrive_and_whole(name: str) -> None:
+    recording = ALL[name]
+    if not recording.is_stream:
+        return
+    events, seed = events_of(recording), random.randrange(1 << 30)
+    chance, body = random.Random(seed), recording.body
+    for _ in range(3):
+        cuts = sorted(chance.randrange(len(body)) for _ in range(20))
+        pieces = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+        assert decode("responses", pieces) == events, f"seed {seed}"
+    # a stream that ends early is never a finished one
+    last = body.rstrip().rfind(b"\n\n")
+    ends = [e for e in decode("responses", [body[: last + 2]]) if isinstance(e, MessageStop | UpstreamFailed)]
+    assert len(ends) == 1 and isinstance(ends[0], UpstreamFailed | MessageStop)
+    assert isinstance(ends[0], UpstreamFailed) or b"[DONE]" in body[last:]
+    final = [json.loads(line[5:]) for line in body.decode().splitlines() if line.startswith("data:") and line[5:].strip() != "[DONE]"][-1]
+    if final["type"] != "response.completed" or not final["response"].get("output"):
+        return
+    whole = codecs.decode_whole("responses", json.dumps(final["response"]).encode())
+    assert [b["text"] for b in told(whole) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)] == [
+        b["text"] for b in told(events) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)
+    ]
+
+
+def client_events(events: list[Event]) -> list[Event]:
+    """As a session of a client of another dialect releases them: a question that it cannot answer is text."""
+    pending = {e.index for e in events if isinstance(e, BlockStart) and (e.body or {}).get("executor") == "mcp_pending"}
+    return [e for e in by_block(events) if getattr(e, "index", None) not in pending]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_chat_clients_get_what_the_recordings_expect(name: str, stream: bool) -> None:
+    recording = ALL[name]
+    if recording.facts["status"] == "failed":
+        return
+    request = ChatRequest(dialect="openai", model="m", stream=stream, include_usage=True)
+    body = DIALECTS["openai"].encoder(request, call_id=CALL, created=1).encode(client_events(events_of(recording)))
+    answer = openai_answer(body, stream=stream).model_dump()
+    want, message = recording.facts["expected_openai"], answer["choices"][0]["message"]
+    assert len(message["content"] or "") == want["content_chars"] and sha(message["content"] or "") == recording.facts["text_sha"]
+    called = [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"] or ()]
+    # calls of the dialect's own types are none that a client of another one can have asked for
+    typed = [
+        (c["id"], c["name"], c["arguments"]) for c in recording.facts["calls"] if c["type"] in ("apply_patch_call", "tool_search_call")
+    ]
+    assert called == [(c["id"], c["name"], c["arguments"]) for c in want["tool_calls"]] + typed
+    assert answer["choices"][0]["finish_reason"] == want["finish_reason"]
+    details = answer["usage"]["prompt_tokens_details"] or {}
+    usage = (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"], details.get("cached_tokens", 0))
+    assert usage == tuple(want["usage"].values())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_clients_get_the_same(name: str, stream: bool) -> None:
+    recording = ALL[name]
+    if recording.facts["status"] == "failed":
+        return
+    request = ChatRequest(dialect="anthropic", model="m", stream=stream)
+    body = DIALECTS["anthropic"].encoder(request, call_id=CALL, created=1).encode(client_events(events_of(recording)))
+    answer = anthropic_answer(body, stream=stream).model_dump()
+    text = "".join(b["text"] for b in answer["content"] if b["type"] == "text")
+    assert sha(text) == recording.facts["text_sha"]
+    called = [(b["id"], b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"]
+    assert called == [(c["id"], c["name"], c["arguments"]) for c in recording.facts["calls"] if c["executor"] == "client"]
+    assert answer["stop_reason"] == recording.facts["stop_reason_neutral"]
+    # what seals reasoning of another provider is in no answer
+    assert not any(b.get("signature") for b in answer["content"])
+    assert StopReason(answer["stop_reason"])
