@@ -18,7 +18,7 @@ MODELS = {
     "converse": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
 }
 """Real names: agents and rows of models go by them."""
-PREFIXES = {"openai": "/v1", "responses": "/v1"}
+PREFIXES = {"openai": "/v1", "responses": "/v1", "gemini": "/v1beta"}
 
 
 @dataclass(frozen=True)

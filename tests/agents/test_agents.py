@@ -69,11 +69,14 @@ def check_run(ran: Ran, told: list[Told], way: Door) -> None:
 
 
 def check_seals(told: list[Told]) -> None:
-    """Sealed thoughts come back from the record, whatever the client's dialect, and are not replaced by stand-ins."""
-    first, *later = the_task(told)
-    assert first.seen is not None
-    if first.vendor == "gemini" or first.seen.thinks:
-        assert all(t.seen is not None and t.seen.sealed and not t.seen.dummies for t in later), [t.seen for t in later]
+    """Sealed thoughts come back from the record, whatever the client's dialect.
+
+    A stand-in is right only for the call beside the denied one: the seal that both have stood on the denied one.
+    """
+    first, *later = (t.seen for t in the_task(told) if t.seen is not None)
+    if first.thinks or told[0].vendor == "gemini":
+        assert [seen.sealed > 0 for seen in later] == [True, True]
+        assert [seen.dummies for seen in later] in ([0, 0], [0, 1])
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)

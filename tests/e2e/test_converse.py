@@ -19,7 +19,11 @@ MODEL = "us.anthropic.claude-sonnet-4-5-v1:0"
 PATH = f"/model/{MODEL}/converse"
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "command": {"type": "string"}}}
 KEY_ENV = "TEST_CONVERSE_KEY"
-JUDGED = {"output": {"message": {"role": "assistant", "content": []}}, "stopReason": "tool_use", "usage": {"inputTokens": 3, "outputTokens": 2}}
+JUDGED = {
+    "output": {"message": {"role": "assistant", "content": []}},
+    "stopReason": "tool_use",
+    "usage": {"inputTokens": 3, "outputTokens": 2},
+}
 
 
 @pytest.fixture(scope="module")

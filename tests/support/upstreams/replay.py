@@ -14,7 +14,8 @@ from aiohttp import web
 
 Cutting = Literal["whole", "random", "events", "bytes"]
 PATHS = (
-    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell", "/model/{model}/{way}",
+    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell",
+    "/model/{model}/{way}", "/v1beta/models/{model}",
 )  # fmt: skip
 
 
