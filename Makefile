@@ -1,5 +1,5 @@
 # Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
-.PHONY: up test browser-test conformance check gate chaos compose-test fuzz lock format
+.PHONY: up test browser-test agents-test conformance check gate chaos compose-test fuzz lock format
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 
@@ -7,6 +7,7 @@ export PYTHONPATH := $(CURDIR)
 TAKES_up := PORT CONFIG DATA_DIR ARGS
 TAKES_test := ARGS
 TAKES_browser-test := ARGS
+TAKES_agents-test := ARGS
 TAKES_conformance := ARGS
 TAKES_gate := ARGS
 TAKES_compose-test := ARGS
@@ -28,14 +29,19 @@ up:  ## start everything on embedded servers; PORT=18080 CONFIG=FILE DATA_DIR=DI
 test:  ## unit, service and end-to-end tests, as many at once as there are cores; ARGS="-k name", ARGS="-n 0" for one after the other
 	@scripts/setup dev
 	@echo "skipped, for make browser-test: $(wildcard tests/browser/test_*.py)"
-	@$(PYTHON) -m pytest --ignore tests/chaos --ignore tests/browser -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@echo "skipped, for make agents-test: $(wildcard tests/agents/test_*.py)"
+	@$(PYTHON) -m pytest --ignore tests/chaos --ignore tests/browser --ignore tests/agents -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 browser-test:  ## the pages in Chromium, which it installs where it can; ARGS="-k name", SLUICE_SCREENSHOTS=DIR for pictures
 	@scripts/setup dev
 	@scripts/browser
 	@$(PYTHON) -m pytest tests/browser -n 0 $(ARGS)
 
-conformance:  ## every recording in all four directions, through the running product and the official SDKs; ARGS="--only NAME --seed N"
+agents-test:  ## coding agents through the product, in all dialects; SLUICE_AGENTS_DIR keeps what npm and pip install; ARGS="-k codex"
+	@scripts/setup dev
+	@$(PYTHON) -m pytest tests/agents -n 0 $(ARGS)
+
+conformance:  ## every recording for clients of every dialect, through the running product and the official SDKs; ARGS="--only NAME --seed N"
 	@scripts/setup dev
 	@$(PYTHON) -m scripts.conformance $(ARGS)
 

@@ -1,6 +1,6 @@
-"""What `make conformance` runs: every recording in all four directions, through a product of its own, as a table.
+"""What `make conformance` runs: every recording of both sets for clients of every dialect, through a product of its own, as a table.
 
-One row a recording, one column a direction: `ok` and how many ways of asking it was, or the first field that differs, with all
+One row a recording, one column a client's dialect: `ok` and how many ways of asking it was, or the first field that differs, with all
 differences below the table. Ends with 1 if there is any.
 """
 
@@ -19,19 +19,32 @@ from rich.progress import Progress
 from rich.table import Table
 
 from db.migrations.migrate import upgrade
+from protocol.dialects import CLIENTS
 from protocol.request import DialectName
-from tests.support.checks.conformance import CLIENTS, Conformance, Result, configuration
+from tests.support.checks.conformance import Conformance, Result
+from tests.support.checks.dialect_facts import Facts, configuration_of_all, facts_are_enough
 from tests.support.servers.stores_shared import postgres_server, valkey_server
+from tests.support.upstreams.dialect_recordings import DIALECT_STREAMS, dialect_recordings
 from tests.support.upstreams.product import replayed
 from tests.support.upstreams.recordings import SHARED, Recording, own_recordings, recordings
 
 _SHOWN = 12
 """Differences that are printed of one answer."""
-_DIRECTIONS: list[tuple[DialectName, DialectName]] = [(upstream, client) for upstream in reversed(CLIENTS) for client in reversed(CLIENTS)]
+
+
+class Checks:
+    """Both kinds of checks against one product."""
+
+    def __init__(self, whole: Conformance, facts: Facts) -> None:
+        self._whole, self._facts = whole, facts
+
+    def check(self, recording: Recording, client: DialectName) -> list[Result]:
+        """Run one recording for clients of one dialect."""
+        return (self._facts if facts_are_enough(recording, client) else self._whole).check(recording, client)
 
 
 @contextmanager
-def started(seed: int) -> Iterator[Conformance]:
+def started(seed: int) -> Iterator[Checks]:
     """Run a product with servers of its own, and lend the checks against it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-conformance-")))
@@ -40,21 +53,21 @@ def started(seed: int) -> Iterator[Conformance]:
         redis_url = stack.enter_context(valkey_server(folder / "valkey"))
         database_url = stack.enter_context(postgres_server(folder / "postgres"))
         upgrade(database_url)
-        product, replay = stack.enter_context(replayed(folder / "product", redis_url, database_url, configuration))
-        checks = Conformance(product.url, replay, seed)
-        stack.callback(checks.close)
-        yield checks
+        product, replay = stack.enter_context(replayed(folder / "product", redis_url, database_url, configuration_of_all))
+        whole, facts = Conformance(product.url, replay, seed), Facts(product.url, replay, seed)
+        stack.callback(whole.close)
+        stack.callback(facts.close)
+        yield Checks(whole, facts)
 
 
 def table_of(found: list[Recording], results: list[Result]) -> Table:
-    """The table: an empty cell is a direction that a recording does not have."""
+    """The table: an empty cell is a direction in which nothing is known of a recording but its bytes."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("recording", no_wrap=True)
-    for upstream, client in _DIRECTIONS:
-        table.add_column(f"{upstream}\n→ {client}", no_wrap=True)
+    for name in ("recording", "upstream", *(f"→ {client}" for client in CLIENTS)):
+        table.add_column(name, no_wrap=True)
     for recording in found:
-        cells = [[r for r in results if (r.recording, r.upstream, r.client) == (recording.name, *way)] for way in _DIRECTIONS]
-        table.add_row(recording.name, *map(_cell, cells))
+        cells = [[r for r in results if (r.recording, r.client) == (recording.name, client)] for client in CLIENTS]
+        table.add_row(recording.name, recording.dialect, *map(_cell, cells))
     return table
 
 
@@ -69,11 +82,12 @@ def main() -> int:
     """Run and print; returns the exit code."""
     parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
     parser.add_argument("--streams", type=Path, default=SHARED, help="a folder with recordings and their expected.json")
+    parser.add_argument("--dialect-streams", type=Path, default=DIALECT_STREAMS, help="the same, with the answers of further dialects")
     parser.add_argument("--only", default="", help="recordings whose names have this in them")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange(2**32)))
     asked = parser.parse_args()
     began = time.monotonic()
-    found = [r for r in [*recordings(asked.streams), *own_recordings()] if asked.only in r.name]
+    found = [r for r in [*recordings(asked.streams), *own_recordings(), *dialect_recordings(asked.dialect_streams)] if asked.only in r.name]
     console = Console(width=max(110, Console().width) if not sys.stdout.isatty() else None)
     results: list[Result] = []
     with started(asked.seed) as checks, Progress(transient=True, console=console, disable=not sys.stdout.isatty()) as progress:
@@ -89,8 +103,9 @@ def main() -> int:
         if len(result.problems) > _SHOWN:
             console.print(f"  and {len(result.problems) - _SHOWN} more")
     took = time.monotonic() - began
-    if not recordings(asked.streams):
-        console.print(f"\nThere are no recordings in {asked.streams}: our own streams alone.")
+    for folder in (asked.streams, asked.dialect_streams):
+        if not (folder / "expected.json").exists():
+            console.print(f"\nThere are no recordings in {folder}.")
     console.print(f"\n{len(found)} recordings, {len(results)} answers, {len(wrong)} not as they must be; --seed {asked.seed}; {took:.0f} s")
     return 1 if wrong or not results else 0
 

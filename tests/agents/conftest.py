@@ -10,7 +10,15 @@ from protocol.dialects import DIALECTS
 from tests.support.servers.product import Product, base_config, running
 from tests.support.vendors.server import VENDORS, Vendors, vendors
 
-PREFIXES = {"openai": "/v1", "responses": "/v1"}
+MODELS = {
+    "openai": "gpt-5.1",
+    "anthropic": "claude-sonnet-4-5",
+    "responses": "gpt-5.5",
+    "gemini": "gemini-3-pro-preview",
+    "converse": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+}
+"""Real names: agents and rows of models go by them."""
+PREFIXES = {"openai": "/v1", "responses": "/v1", "gemini": "/v1beta"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ def configuration(url: str) -> dict[str, Any]:
         key["policies"] = ["default"]
     spoken = [name for name in VENDORS if name in DIALECTS]
     made["upstreams"] = {name: {"dialect": name, "base_url": url + PREFIXES.get(name, "")} for name in spoken}
-    made["models"] = [{"match": f"{name}-model", "upstream": name} for name in spoken]
+    made["models"] = [{"match": MODELS[name], "upstream": name} for name in spoken]
     return made
 
 

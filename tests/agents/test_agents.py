@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocol.dialects import CLIENTS, DIALECTS
-from tests.agents.conftest import Place
+from tests.agents.conftest import MODELS, Place
 from tests.support.checks.sealed import verified
 from tests.support.clients.coding_agents import CODING_AGENTS, Ran, run
 from tests.support.servers.product import KEY
@@ -69,11 +69,14 @@ def check_run(ran: Ran, told: list[Told], way: Door) -> None:
 
 
 def check_seals(told: list[Told]) -> None:
-    """Sealed thoughts come back from the record, whatever the client's dialect, and are not replaced by stand-ins."""
-    first, *later = the_task(told)
-    assert first.seen is not None
-    if first.vendor == "gemini" or first.seen.thinks:
-        assert all(t.seen is not None and t.seen.sealed and not t.seen.dummies for t in later), [t.seen for t in later]
+    """Sealed thoughts come back from the record, whatever the client's dialect.
+
+    A stand-in is right only for the call beside the denied one: the seal that both have stood on the denied one.
+    """
+    first, *later = (t.seen for t in the_task(told) if t.seen is not None)
+    if first.thinks or told[0].vendor == "gemini":
+        assert [seen.sealed > 0 for seen in later] == [True, True]
+        assert [seen.dummies for seen in later] in ([0, 0], [0, 1])
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
@@ -82,7 +85,7 @@ def test_an_agent_does_its_task_without_the_denied_command(place: Place, tmp_pat
     place.vendors.forget()
     before = {c["call_id"] for c in place.product.audit("calls", limit=100)["items"]}
     with door(place.product.url) as way:
-        ran = run(CODING_AGENTS[agent], tmp_path, way.url, KEY, f"{upstream}-model", client)
+        ran = run(CODING_AGENTS[agent], tmp_path, way.url, KEY, MODELS[upstream], client)
     told = place.vendors.told
     wrong = [(path, status, body[-600:]) for path, status, body in way.answers if status >= 400 and path.startswith("/v1/")]
     assert place.vendors.refusals() == [] and not wrong, f"{place.vendors.refusals()}\n{wrong}\n{ran}"

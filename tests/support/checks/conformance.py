@@ -84,7 +84,7 @@ class Conformance:
     """The checks against one product; `seed` decides where streams are cut."""
 
     def __init__(self, url: str, replay: Replay, seed: int) -> None:
-        self._url, self._replay, self.seed = url, replay, seed
+        self.url, self._replay, self.seed = url, replay, seed
         self._direct = Direct()
         self.through = Clients(url, KEY, headers={"x-sluice-policy": "noop"})
 
@@ -223,7 +223,7 @@ class Conformance:
         """The client's stream, as text."""
         body = {"model": MODEL[recording.dialect], "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "go on"}]}
         headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
-        return httpx2.post(self._url + PATHS[client], json=body, headers=headers, timeout=30).text
+        return httpx2.post(self.url + PATHS[client], json=body, headers=headers, timeout=30).text
 
     def _cut_call(self, recording: Recording, client: DialectName, cutting: Cutting) -> Result:
         """What was said before the call may come, the call may not."""

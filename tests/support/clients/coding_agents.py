@@ -1,7 +1,7 @@
 """Coding agents as their users run them: each once, on one task, with a home of its own and no network but loopback addresses.
 
-They are no part of the repository: npm and pip install them into a folder that stays between runs, `SLUICE_AGENTS_DIR`, which is `.cache/agents`
-unless it is set. Where that cannot be, their tests are skipped and say why.
+They are no part of the repository: npm and pip install them into a folder that stays between runs, `SLUICE_AGENTS_DIR`, which is
+`.cache/agents` unless it is set. Where that cannot be, their tests are skipped and say why.
 """
 
 import json
@@ -17,7 +17,6 @@ import pytest
 
 from tests.support.clients.packages import CACHE, CLIENTS
 
-AGENTS = Path(__file__).parents[2] / "agents"
 TASK = "Run the two commands that you are given, then say that all is done."
 RUN_S = 90
 INSTALL_S = 400
@@ -63,11 +62,9 @@ class Place:
 def _codex(place: Place) -> tuple[list[str], dict[str, str]]:
     settings = place.home / ".codex"
     settings.mkdir(parents=True)
-    lines = [
-        f'model = "{place.model}"', 'model_provider = "sluice"', 'web_search = "disabled"', "", "[model_providers.sluice]", 'name = "Sluice"',
-        f'base_url = "{place.url}/v1"', 'env_key = "SLUICE_AGENT_KEY"', 'wire_api = "responses"', "request_max_retries = 0",
-        "stream_max_retries = 0",
-    ]  # fmt: skip
+    provider = {"name": "Sluice", "base_url": f"{place.url}/v1", "env_key": "SLUICE_AGENT_KEY", "wire_api": "responses"}
+    lines = [f'model = "{place.model}"', 'model_provider = "sluice"', 'web_search = "disabled"', "[model_providers.sluice]"]
+    lines += [*(f'{name} = "{value}"' for name, value in provider.items()), "request_max_retries = 0", "stream_max_retries = 0"]
     (settings / "config.toml").write_text("\n".join(lines) + "\n")
     command = [place.program, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK]
     return command, {"CODEX_HOME": str(settings), "SLUICE_AGENT_KEY": place.key}
@@ -76,7 +73,8 @@ def _codex(place: Place) -> tuple[list[str], dict[str, str]]:
 def _claude(place: Place) -> tuple[list[str], dict[str, str]]:
     command = [place.program, "-p", TASK, "--allowedTools", "Bash", "--model", place.model]
     quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1"}
-    return command, {"ANTHROPIC_BASE_URL": place.url, "ANTHROPIC_AUTH_TOKEN": place.key, "ANTHROPIC_SMALL_FAST_MODEL": place.model, **quiet}
+    pointed = {"ANTHROPIC_BASE_URL": place.url, "ANTHROPIC_AUTH_TOKEN": place.key, "ANTHROPIC_SMALL_FAST_MODEL": place.model}
+    return command, pointed | quiet
 
 
 def _opencode(place: Place) -> tuple[list[str], dict[str, str]]:
@@ -91,7 +89,7 @@ def _opencode(place: Place) -> tuple[list[str], dict[str, str]]:
 
 
 def _openai_agents(place: Place) -> tuple[list[str], dict[str, str]]:
-    script = str(AGENTS / "openai_agents.py")
+    script = str(CLIENTS / "openai_agents.py")
     told = json.dumps({"url": f"{place.url}/v1", "key": place.key, "model": place.model, "dialect": place.dialect, "task": TASK})
     return [place.program, "-I", script, told], {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
 

@@ -14,9 +14,8 @@ from aiohttp import web
 
 Cutting = Literal["whole", "random", "events", "bytes"]
 PATHS = (
-PATHS = (
-    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell", "/model/{model}/{way}", "/models/{model}", "/v1/projects/{model:.+}",
-)  # fmt: skip
+    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell",
+    "/model/{model}/{way}", "/models/{model}", "/v1/projects/{model:.+}", "/v1beta/models/{model}",
 )  # fmt: skip
 
 

@@ -8,9 +8,10 @@ from tests.support.vendors.checking import Json, cut, known, loaded, need
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (
-    "model", "messages", "tools", "tool_choice", "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop",
-    "n", "seed", "user", "metadata", "store", "response_format", "parallel_tool_calls", "reasoning_effort", "verbosity", "safety_identifier",
-    "prompt_cache_key", "prompt_cache_retention", "service_tier", "logprobs", "top_logprobs", "presence_penalty", "frequency_penalty",
+    "model", "messages", "tools", "tool_choice", "stream", "stream_options", "max_tokens", "max_completion_tokens",
+    "temperature", "top_p", "stop", "n", "seed", "user", "metadata", "store", "response_format", "parallel_tool_calls",
+    "reasoning_effort", "verbosity", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier",
+    "logprobs", "top_logprobs", "presence_penalty", "frequency_penalty",
 )  # fmt: skip
 _MESSAGE = {
     "system": {"role", "content", "name"}, "developer": {"role", "content", "name"}, "user": {"role", "content", "name"},
@@ -36,14 +37,17 @@ def read(body: Json, _: str) -> Seen:
 
 
 def _offered(tool: Json) -> Offered:
-    need(tool.get("type") == "function", f"Invalid value: {tool.get('type')!r} of tools.type")
+    need(tool.get("type") in ("function", "custom"), f"Invalid value: {tool.get('type')!r} of tools.type")
+    if tool["type"] == "custom":
+        known(tool["custom"], ("name", "description", "format"), "tools.custom")
+        return Offered(tool["custom"]["name"], {})
     function = tool["function"]
     known(function, ("name", "description", "parameters", "strict"), "tools.function")
     return Offered(function["name"], function.get("parameters") or {})
 
 
 def _message(seen: Seen, message: Json, waiting: list[str], where: str) -> list[str]:
-    role = message.get("role")
+    role: Any = message.get("role")
     need(role in _MESSAGE, f"Invalid value: {role!r} of {where}.role")
     known(message, _MESSAGE[role], where)
     if role == "tool":

@@ -5,14 +5,15 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import unquote
 
 from tests.support.vendors.checking import Json, cut, is_sealed, known, need, seal
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (
-    "messages", "system", "inferenceConfig", "toolConfig", "additionalModelRequestFields", "additionalModelResponseFieldPaths", "outputConfig",
-    "guardrailConfig", "performanceConfig", "requestMetadata", "serviceTier", "promptVariables",
+    "messages", "system", "inferenceConfig", "toolConfig", "additionalModelRequestFields", "additionalModelResponseFieldPaths",
+    "outputConfig", "guardrailConfig", "performanceConfig", "requestMetadata", "serviceTier", "promptVariables",
 )  # fmt: skip
 _INFERENCE = ("maxTokens", "temperature", "topP", "stopSequences")
 _USAGE = {"inputTokens": 40, "outputTokens": 12, "totalTokens": 52}
@@ -31,7 +32,7 @@ def read(body: Json, path: str) -> Seen:
     need(body.get("system", [1]), "system is empty")
     for one in body.get("system") or []:
         need("text" not in one or one["text"].strip(), "The text field in the system prompt is blank.")
-    messages = body.get("messages")
+    messages: Any = body.get("messages")
     need(isinstance(messages, list) and messages, "A conversation must have at least one message.")
     need(messages[0]["role"] == "user", "A conversation must start with a user message.")
     waiting: list[str] = []

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from tests.support.vendors.checking import Json, cut, is_sealed, known, need, seal
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
@@ -32,7 +33,7 @@ def read(body: Json, path: str) -> Seen:
     known(body, _FIELDS, "")
     known(body.get("generationConfig") or {}, _GENERATION, "generation_config")
     seen = Seen(model, method.startswith("stream"), _offered(body.get("tools") or []), [])
-    contents = body.get("contents")
+    contents: Any = body.get("contents")
     need(isinstance(contents, list) and contents, "contents is not specified")
     system = body.get("systemInstruction")
     need(system is None or system.get("parts"), "systemInstruction.parts is empty")

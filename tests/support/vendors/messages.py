@@ -8,8 +8,9 @@ from tests.support.vendors.checking import Json, cut, is_sealed, known, need, se
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (
-    "model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k", "stop_sequences", "metadata",
-    "thinking", "output_config", "service_tier", "container", "context_management", "mcp_servers", "cache_control", "diagnostics", "speed",
+    "model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k",
+    "stop_sequences", "metadata", "thinking", "output_config", "service_tier", "container", "context_management", "mcp_servers",
+    "cache_control", "diagnostics", "speed",
 )  # fmt: skip
 _USAGE = {"input_tokens": 40, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 12}
 
@@ -18,7 +19,7 @@ def read(body: Json, _: str) -> Seen:
     """Check and read a request. Raises Refused."""
     known(body, _FIELDS, "")
     need(isinstance(body.get("max_tokens"), int), "max_tokens: Field required")
-    messages = body.get("messages")
+    messages: Any = body.get("messages")
     need(isinstance(messages, list) and messages, "messages: at least one message is required")
     tools = [Offered(t["name"], t.get("input_schema") or {}) for t in body.get("tools") or []]
     need("tool_choice" not in body or tools, "tool_choice may only be specified while providing tools")
@@ -104,7 +105,7 @@ def whole(seen: Seen, parts: list[Part]) -> Json:
 
 
 def _head(seen: Seen) -> Json:
-    head = {"id": "msg_7", "type": "message", "role": "assistant", "model": seen.model, "content": [], "stop_reason": None}
+    head: Json = {"id": "msg_7", "type": "message", "role": "assistant", "model": seen.model, "content": [], "stop_reason": None}
     return {**head, "stop_sequence": None, "usage": _USAGE}
 
 
@@ -117,8 +118,9 @@ def frames(seen: Seen, parts: list[Part]) -> Iterator[bytes]:
     yield _event({"type": "message_start", "message": _head(seen)})
     yield _event({"type": "ping"})
     for index, block in enumerate(_blocks(seen, parts)):
-        empty: Json = {"tool_use": {"input": {}}, "text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}}[block["type"]]
-        yield _event({"type": "content_block_start", "index": index, "content_block": {**block, **empty}})
+        empties: dict[str, Json] = {"tool_use": {"input": {}}, "text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}}
+        started = {**block, **empties[block["type"]]}
+        yield _event({"type": "content_block_start", "index": index, "content_block": started})
         for delta in _deltas(block):
             yield _event({"type": "content_block_delta", "index": index, "delta": delta})
         yield _event({"type": "content_block_stop", "index": index})

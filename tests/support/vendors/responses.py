@@ -7,9 +7,10 @@ from tests.support.vendors.checking import Json, cut, is_sealed, known, loaded, 
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (
-    "model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "store", "include", "reasoning",
-    "text", "max_output_tokens", "max_tool_calls", "temperature", "top_p", "top_logprobs", "truncation", "metadata", "user", "safety_identifier",
-    "prompt_cache_key", "prompt_cache_retention", "service_tier", "background", "previous_response_id", "context_management",
+    "model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "store",
+    "include", "reasoning", "text", "max_output_tokens", "max_tool_calls", "temperature", "top_p", "top_logprobs", "truncation",
+    "metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier", "background",
+    "previous_response_id", "context_management",
 )  # fmt: skip
 _ITEMS: dict[str, set[str]] = {
     "message": {"type", "id", "role", "content", "status", "phase"},
@@ -31,7 +32,7 @@ def read(body: Json, _: str) -> Seen:
     given = body.get("input")
     need(given and isinstance(given, str | list), "Missing required parameter: 'input'.")
     items: list[Json] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given or [])
-    seen = Seen(body["model"], bool(body.get("stream")), [_offered(t) for t in body.get("tools") or []], [])
+    seen = Seen(body["model"], bool(body.get("stream")), _offered(body.get("tools") or []), [])
     seen.thinks = "reasoning.encrypted_content" in (body.get("include") or [])
     waiting: dict[str, str] = {}
     done: set[str] = set()
@@ -42,12 +43,19 @@ def read(body: Json, _: str) -> Seen:
     return seen
 
 
-def _offered(tool: Json) -> Offered:
-    need(tool.get("type") in ("function", "web_search", "custom"), f"Invalid value: {tool.get('type')!r} of tools.type")
-    if tool["type"] == "function":
-        known(tool, ("type", "name", "description", "parameters", "strict"), "tools")
-        need("strict" in tool, "tools.strict: this provider takes no default, which is another one than that of chat/completions")
-    return Offered(tool.get("name", ""), tool.get("parameters") or {})
+def _offered(tools: list[Json]) -> list[Offered]:
+    made: list[Offered] = []
+    for tool in tools:
+        kind = tool.get("type")
+        need(kind in ("function", "web_search", "custom", "namespace", "tool_search"), f"Invalid value: {kind!r} of tools.type")
+        if kind == "function":
+            known(tool, ("type", "name", "description", "parameters", "strict"), "tools")
+            need("strict" in tool, "tools.strict: this provider takes no default, which is another one than that of chat/completions")
+            made.append(Offered(tool["name"], tool.get("parameters") or {}))
+        elif kind == "namespace":
+            known(tool, ("type", "name", "description", "tools"), "tools")
+            need(tool["tools"], "a namespace without tools")
+    return made
 
 
 def _item(seen: Seen, item: Json, following: Json | None, waiting: dict[str, str], done: set[str], where: str) -> None:
@@ -122,7 +130,14 @@ def _response(seen: Seen, output: list[Json], status: str) -> Json:
         "output": output,
         "error": None,
     }
-    rest = {"incomplete_details": None, "instructions": None, "metadata": {}, "parallel_tool_calls": True, "temperature": 1.0, "top_p": 1.0}
+    rest: Json = {
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "temperature": 1.0,
+        "top_p": 1.0,
+    }
     more = {"tool_choice": "auto", "tools": [], "store": False, "usage": _USAGE if status == "completed" else None}
     return {**whole, **rest, **more}
 
@@ -144,8 +159,8 @@ def _events(seen: Seen, parts: list[Part]) -> Iterator[Json]:
     items = _items(seen, parts)
     for index, item in enumerate(items):
         at = {"output_index": index, "item_id": item["id"]}
-        empty: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}[item["type"]]
-        started = {**item, **empty} | ({"status": "in_progress"} if "status" in item else {})
+        empties: dict[str, Json] = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
+        started = {**item, **empties[item["type"]]} | ({"status": "in_progress"} if "status" in item else {})
         yield {"type": "response.output_item.added", "output_index": index, "item": started}
         yield from {"message": _text, "function_call": _call, "reasoning": _summary}[item["type"]](item, at)
         yield {"type": "response.output_item.done", "output_index": index, "item": item}

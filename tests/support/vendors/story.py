@@ -3,6 +3,7 @@
 The model keeps nothing: which step comes next stands in the results that the request brings back.
 """
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,4 +114,5 @@ def _call(tool: Offered, which: str, number: int) -> Do:
     arguments: dict[str, Any] = {name: ["bash", "-c", command] if properties[name].get("type") == "array" else command}
     if "description" in (tool.schema.get("required") or []):
         arguments["description"] = "runs a command"
-    return Do(f"call_{number}{which}", tool.name, arguments)
+    # what comes of an id that was there before is another test's business: here each is new
+    return Do(f"call_{number}{which}{secrets.token_hex(6)}", tool.name, arguments)
