@@ -38,7 +38,8 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.records import VerdictName
+from protocol.kept import KeptAnswers
+from protocol.records import Record, VerdictName
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
 from protocol.target import Restore
@@ -72,6 +73,7 @@ class Session:
         self._unknown = frozenset(config.unknown)
         # a turn that goes on: segments from 0, what their block indices are raised by, what those before used
         self._segment, self._offset = 0, 0
+        self._awaiting: bytes | None = None
         self._turn: TurnBuilder | None = None
         self._stored: Sequence[StoredTurn] = ()
         self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
@@ -80,12 +82,43 @@ class Session:
     # --- what the worker calls ---
 
     def begin(self, body: bytes | None) -> None:
-        """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or first asks for recorded turns."""
+        """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or first asks for recorded turns. One that goes
+        on with kept answers asks for those before all else."""
+        wanted = opening.kept_answers(self.call, body)
+        if wanted is None:
+            self._begin(body, None)
+        else:
+            self._awaiting, self._out.lookup = body, wanted
+
+    def answers(self, kept: KeptAnswers) -> None:
+        """Take the kept answers that were asked for, and begin."""
+        body, self._awaiting = self._awaiting, None
+        if body is not None:
+            self._begin(body, kept)
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Has it not begun, for want of kept answers?"""
+        return self._awaiting is not None
+
+    @property
+    def awaiting_bytes(self) -> int:
+        """The size of the request that begins with them."""
+        return len(self._awaiting or b"")
+
+    def unbegun(self) -> list[Record]:
+        """The first records of a call that ends before it begins."""
+        return opening.records(self.call, None, "", "") if self.awaits_answers else []
+
+    def _begin(self, body: bytes | None, kept: KeptAnswers | None) -> None:
         call, model = self.call, ""
         try:
             if body is None:
                 raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
+            if kept is not None:
+                body = opening.continued(call, body, kept, self._config, self._out)
             request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+            opening.check_kept(request, kept)
             self._out.streams, model = request.stream, request.model
             call = self.call = opening.identified(call, request)
             self._upstream = opening.route(call, self._config, request)
@@ -135,6 +168,7 @@ class Session:
 
     def refuse(self, error: PipelineError) -> None:
         """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
+        self._awaiting = None
         self._out.records += opening.records(self.call, None, "", "")
         self._out.put(self._refusal(error))
 

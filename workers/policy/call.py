@@ -21,6 +21,8 @@ from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.dialect import Encoder
 from protocol.dialects import DIALECTS
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
+from protocol.kept import WantedAnswers
+from protocol.kept import unpack as unpack_answers
 from protocol.records import (
     CallRecord,
     ChunksRecord,
@@ -45,6 +47,10 @@ PROGRESS_BYTES = 128 * 1024
 """Taken-in bytes after which a worker tells the gateway its position though nothing is released."""
 HELD_BYTES = 64 * 1024
 """Chunks of which nothing is released wait up to so much, or for the next sweep, to be recorded together: the call's stream holds them."""
+
+
+def _field_of(wanted: WantedTurns | WantedAnswers) -> str:
+    return layout.ANSWERS_FIELD if isinstance(wanted, WantedAnswers) else layout.TURNS_FIELD
 
 
 def now_ms() -> int:
@@ -102,10 +108,10 @@ class OwnedCall:
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
         self.open_waits: set[int] = set()
-        self.open_lookup: WantedTurns | None = None
+        self.open_lookup: WantedTurns | WantedAnswers | None = None
         self.new_asks: list[Ask] = []
         self.new_waits: list[int] = []
-        self.new_lookup: WantedTurns | None = None
+        self.new_lookup: WantedTurns | WantedAnswers | None = None
         self.encoder: Encoder | None = None
         self.sending: Release | None = None
         self.closed: Entry | None = None
@@ -305,9 +311,17 @@ class OwnedCall:
         elif (block := next((b for b in self.open_waits if layout.commit_field(b) == field), None)) is not None:
             self.open_waits.discard(block)
             self.session.committed(block, value == b"1", at)
-        elif field == layout.TURNS_FIELD and self.open_lookup:
+        elif self.open_lookup and field == _field_of(self.open_lookup):
             self.open_lookup = None
+            self._found(field, value)
+
+    def _found(self, field: str, value: bytes) -> None:
+        """Give the session what was looked up; of what may be as large as a request nothing is kept but that it came."""
+        if field == layout.TURNS_FIELD:
             self.session.turns(unpack_fact(value))
+        else:
+            self.facts[field] = b"-"
+            self.session.answers(unpack_answers(value))
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
         try:
@@ -330,8 +344,8 @@ class OwnedCall:
             if not wanted.asks and not wanted.waits and not wanted.lookup:
                 return
             if wanted.lookup:
-                if value := self.facts.get(layout.TURNS_FIELD):
-                    self.session.turns(unpack_fact(value))
+                if value := self.facts.get(field := _field_of(wanted.lookup)):
+                    self._found(field, value)
                 else:
                     self.open_lookup = self.new_lookup = wanted.lookup
             for block in wanted.waits:
@@ -363,8 +377,8 @@ class OwnedCall:
         return bool(self._chunks)
 
     def ask_keepalive(self) -> None:
-        """Send a keepalive with the next release."""
-        self._keepalive = True
+        """Send a keepalive with the next release; not before the call's own record, with which its policy is pinned."""
+        self._keepalive = not self.session.awaits_answers
 
     def next_release(self, now_ms: int) -> Release | None:
         """Build the next release from everything that waits; it stays `sending` until `answered`. None: the call is broken."""
@@ -472,6 +486,7 @@ class OwnedCall:
         records: list[Record] = [*(r for r in sent if not isinstance(r, ReleaseRecord)), *self._chunks, *self._records]
         self._chunks, self._records = [], []
         session = self.session
+        records = [*session.unbegun(), *records]
         undecided = {*(ask.block for ask in self.open_asks.values()), *self.open_waits, *session.unasked}
         withheld = [undecided_record(self.id, block, now_ms) for block in undecided if not session.has_verdict(block)] if undecided else []
         records += withheld
