@@ -117,8 +117,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """May a route add server tools and MCP servers to its requests?"""
     pauses: bool = False
     """May an upstream pause its turn, and does a client know what that is? Such a dialect `has_turns`."""
-    keeps_answers: bool = False
-    """May its clients ask for an answer again, and go on with it? Such a dialect has the module kept."""
+    kept_path: str = ""
+    """Below which clients ask for an answer again, by its id. Empty: answers are not kept. Such a dialect has the module kept."""
     has_turns: bool = False
     """Must what an assistant turn held beside text and calls come back in the next request? Clients of this dialect send it, for the
     others it is looked up in the record."""
@@ -196,7 +196,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return cast("tuple[ChatRequest, str, list[str]]", _module(self.package, "turn").with_turns(request, stored, upstream=upstream))
 
     def keeper(self) -> Keeper:
-        """Return what knows its kept answers. Where the dialect `keeps_answers`."""
+        """Return what knows its kept answers. Where there is a `kept_path`."""
         return cast("Keeper", _module(self.package, "kept").Keeper())
 
     def as_count(self, body: bytes) -> bytes:

@@ -25,8 +25,6 @@ PASSED: tuple[VerdictName, ...] = ("allow", "replace")
 UNCLAIMED = "unclaimed"
 """The reason of a call that no worker began: nothing of it but its end is on record. What is missing of a call is judged by these two."""
 STREAM_LOST = "stream_lost"
-ANSWER_DELETED = "answer_deleted"
-"""The event of a kept answer that its client deleted: it is not shown to it any more, and stays on record."""
 """The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
 MAX_USER_AGENT_CHARS = 200
 _PIECE_BYTES = 64 * 1024

@@ -1,6 +1,6 @@
 """Kept answers on record: what a request goes on with, and what its client is shown again, for calls of the same API key.
 
-An answer is kept once its end was released to its client and unless its request, or its client later, said otherwise. Who asks for another
+An answer is kept once its end was released to its client and unless its request said otherwise. Who asks for another
 key's gets what an id gets that never was. A client goes on within milliseconds, so what may still be on its way to the record is waited for.
 """
 
@@ -15,14 +15,13 @@ from sqlalchemy import exists, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
-from db.models import Call, End, Event, Release, RequestBody
+from db.models import Call, End, Release, RequestBody
 from db.read.queries import reading
 from db.read.turns import FIND_S, Holder, made_with
 from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.kept import Asked, KeptAnswers, Missing, WantedAnswers
-from protocol.records import ANSWER_DELETED
 
 WALK_S = 10.0
 """How long a whole conversation may take to be read."""
@@ -166,7 +165,6 @@ class AnswerReader:
             select(
                 func.octet_length(RequestBody.body) + func.octet_length(Release.payload),
                 exists().where(End.call_id == call),
-                exists().where(Event.call_id == call, Event.kind == ANSWER_DELETED),
                 Release.number,
             )
             .select_from(Call)
@@ -177,9 +175,7 @@ class AnswerReader:
         row = (await connection.execute(statement)).one_or_none()
         if row is None:
             return None, _began(call) > datetime.now(UTC) - _RECENT
-        size, has_ended, is_deleted, number = row
-        if is_deleted:
-            return None, False
+        size, has_ended, number = row
         if size is None:
             return None, not has_ended
         if size > MAX_ANSWER_BYTES:

@@ -94,10 +94,9 @@ class DeferringSession(Session):
 
     # --- the request ---
 
-    def begin(self, body: bytes | None) -> None:
-        """As every session; keeps the body, which may be sent again: as bytes it takes the least memory."""
+    def _take_body(self, body: bytes) -> None:
+        """The body may be sent again: as bytes it takes the least memory."""
         self._body = body
-        super().begin(body)
 
     def _approve(self, request: ChatRequest) -> ChatRequest:
         approved = super()._approve(request)

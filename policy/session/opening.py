@@ -110,7 +110,7 @@ def check_model(request: ChatRequest, model: str) -> None:
 def kept_answers(call: CallInfo, body: bytes | None) -> WantedAnswers | None:
     """Return what must be looked up in the record before a request can be read at all."""
     client = DIALECTS[call.dialect]
-    return client.keeper().wanted(body) if body is not None and client.keeps_answers else None
+    return client.keeper().wanted(body) if body is not None and client.kept_path else None
 
 
 _NAMED_RESULTS = 10

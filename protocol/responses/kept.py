@@ -109,7 +109,7 @@ def _listed(items: Sequence[Any]) -> Iterator[dict[str, Any]]:
             content = item.get("content")
             if isinstance(content, str):
                 kind = "output_text" if item.get("role") == "assistant" else "input_text"
-                more = {"annotations": []} if kind == "output_text" else {}
+                more: dict[str, Any] = {"annotations": []} if kind == "output_text" else {}
                 item = {**item, "content": [{"type": kind, "text": content, **more}]}
             item = {"status": "completed", **item, "type": "message"}
         if not isinstance(item.get("id"), str):
@@ -126,4 +126,3 @@ def _items(value: Any) -> list[Any]:
 
 def _refers(item: Any) -> bool:
     return isinstance(item, dict) and item.get("type") == "item_reference"
-

@@ -21,8 +21,6 @@ from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.dialect import Encoder
 from protocol.dialects import DIALECTS
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
-from protocol.kept import WantedAnswers
-from protocol.kept import unpack as unpack_answers
 from protocol.records import (
     CallRecord,
     ChunksRecord,
@@ -34,11 +32,10 @@ from protocol.records import (
     decode_records,
     encode_records,
 )
-from protocol.turns import WantedTurns
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
 from workers.policy.rendered import Release, digest, render
-from workers.policy.turns import unpack_fact
+from workers.policy.turns import Wanted, field_of, tell
 from workers.sums import Decided, relayed_events, undecided_record
 
 log = logging.getLogger(__name__)
@@ -47,10 +44,6 @@ PROGRESS_BYTES = 128 * 1024
 """Taken-in bytes after which a worker tells the gateway its position though nothing is released."""
 HELD_BYTES = 64 * 1024
 """Chunks of which nothing is released wait up to so much, or for the next sweep, to be recorded together: the call's stream holds them."""
-
-
-def _field_of(wanted: WantedTurns | WantedAnswers) -> str:
-    return layout.ANSWERS_FIELD if isinstance(wanted, WantedAnswers) else layout.TURNS_FIELD
 
 
 def now_ms() -> int:
@@ -108,10 +101,10 @@ class OwnedCall:
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
         self.open_waits: set[int] = set()
-        self.open_lookup: WantedTurns | WantedAnswers | None = None
+        self.open_lookup: Wanted | None = None
         self.new_asks: list[Ask] = []
         self.new_waits: list[int] = []
-        self.new_lookup: WantedTurns | WantedAnswers | None = None
+        self.new_lookup: Wanted | None = None
         self.encoder: Encoder | None = None
         self.sending: Release | None = None
         self.closed: Entry | None = None
@@ -311,17 +304,9 @@ class OwnedCall:
         elif (block := next((b for b in self.open_waits if layout.commit_field(b) == field), None)) is not None:
             self.open_waits.discard(block)
             self.session.committed(block, value == b"1", at)
-        elif self.open_lookup and field == _field_of(self.open_lookup):
+        elif self.open_lookup and field == field_of(self.open_lookup):
             self.open_lookup = None
-            self._found(field, value)
-
-    def _found(self, field: str, value: bytes) -> None:
-        """Give the session what was looked up; of what may be as large as a request nothing is kept but that it came."""
-        if field == layout.TURNS_FIELD:
-            self.session.turns(unpack_fact(value))
-        else:
-            self.facts[field] = b"-"
-            self.session.answers(unpack_answers(value))
+            tell(self.session, self.facts, field, value)
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
         try:
@@ -344,8 +329,8 @@ class OwnedCall:
             if not wanted.asks and not wanted.waits and not wanted.lookup:
                 return
             if wanted.lookup:
-                if value := self.facts.get(field := _field_of(wanted.lookup)):
-                    self._found(field, value)
+                if value := self.facts.get(field := field_of(wanted.lookup)):
+                    tell(self.session, self.facts, field, value)
                 else:
                     self.open_lookup = self.new_lookup = wanted.lookup
             for block in wanted.waits:

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from protocol.kept import KeptAnswers, WantedAnswers, pack
+from policy.session.session import Session
+from protocol.kept import KeptAnswers, WantedAnswers, pack, unpack
 from protocol.request import DialectName
 from protocol.turns import StoredTurn, WantedTurns, pack_turns, unpack_turns
+from streams import layout
 
 if TYPE_CHECKING:
     from db.read.answers import AnswerReader
@@ -43,6 +45,23 @@ def unpack_fact(value: bytes) -> list[StoredTurn]:
         return unpack_turns(value)
     except ValueError:
         return []
+
+
+Wanted = WantedTurns | WantedAnswers
+
+
+def field_of(wanted: Wanted) -> str:
+    """Return the field of the fact that answers a lookup."""
+    return layout.ANSWERS_FIELD if isinstance(wanted, WantedAnswers) else layout.TURNS_FIELD
+
+
+def tell(session: Session, facts: dict[str, bytes], field: str, value: bytes) -> None:
+    """Give a session what was looked up for it. Kept answers may be as large as a request: of these it stays in `facts` that they came."""
+    if field == layout.TURNS_FIELD:
+        session.turns(unpack_fact(value))
+    else:
+        facts[field] = b"-"
+        session.answers(unpack(value))
 
 
 class TurnLookup:
@@ -91,5 +110,7 @@ class TurnLookup:
 
     async def close(self) -> None:
         """Close the connections."""
-        for reader in (*self._readers.values(), *self._of_answers.values()):
+        for reader in self._readers.values():
             await reader.close()
+        for of_answers in self._of_answers.values():
+            await of_answers.close()
