@@ -1,7 +1,7 @@
 """Kept answers on record: what a request goes on with, and what its client is shown again, for calls of the same API key.
 
-An answer is kept once its end was released to its client and unless its request said otherwise. Who asks for another
-key's gets what an id gets that never was. A client goes on within milliseconds, so what may still be on its way to the record is waited for.
+An answer is kept once its end was released to its client, unless its request said otherwise. Who asks for another key's gets what an id
+gets that never was. A client goes on within milliseconds, so what may still be on its way to the record is waited for.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ MAX_ANSWER_BYTES = 48 * 2**20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
 _RECENT = timedelta(hours=1)
 """A call that began longer ago is on record, or never will be."""
-_TRIES_S = FIND_S
+_LAST_MS = 2**42
+"""In the year 2109: what nobody made may name a time that no date has."""
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ class AnswerReader:
         await self._engine.dispose()
 
     async def find(self, key: str, wanted: WantedAnswers, *, key_id: str = "") -> KeptAnswers:
-        """Return what there is of these answers, for the API key named `key`. Never raises: `KeptAnswers.missing` says why there is nothing."""
+        """Return what there is of these answers for the API key named `key`. Never raises: `missing` says why there is nothing."""
         try:
             async with asyncio.timeout(WALK_S):
                 return await self._find(Holder(key, key_id), wanted)
@@ -148,7 +149,7 @@ class AnswerReader:
         if not call_id:
             return None
         call, loop = UUID(call_id), asyncio.get_running_loop()
-        until, pause = loop.time() + _TRIES_S, _FIRST_PAUSE_S
+        until, pause = loop.time() + FIND_S, _FIRST_PAUSE_S
         while True:
             # not held while it waits: ids that never were must not keep others from theirs
             async with reading(self._engine) as connection:
@@ -174,7 +175,7 @@ class AnswerReader:
         )
         row = (await connection.execute(statement)).one_or_none()
         if row is None:
-            return None, _began(call) > datetime.now(UTC) - _RECENT
+            return None, abs(datetime.now(UTC) - _began(call)) < _RECENT
         size, has_ended, number = row
         if size is None:
             return None, not has_ended
@@ -200,4 +201,4 @@ class AnswerReader:
 
 
 def _began(call: UUID) -> datetime:
-    return datetime.fromtimestamp(min(call.int >> 80, 2**40) / 1000, UTC)
+    return datetime.fromtimestamp(min(call.int >> 80, _LAST_MS) / 1000, UTC)
