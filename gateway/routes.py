@@ -107,7 +107,9 @@ class Gateway:
                     raise unknown_paths.wrong_method(method, path, "POST")
                 link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
                 await self._serve_call(*served, headers, receive, send, link)
-            elif method == "GET" and kept_of(path) is not None:
+            elif method in ("GET", "DELETE") and kept_of(path) is not None:
+                if method != "GET":
+                    raise unknown_paths.wrong_method(method, path, "GET")
                 key = await self._caller(headers, "client")
                 await self._audit.kept(scope, receive, send, key.id or key.name)
             elif method == "GET" and (path == listing.MODELS or path.startswith(f"{listing.MODELS}/")):

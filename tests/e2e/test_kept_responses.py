@@ -29,7 +29,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         own = {"base_url": f"{replay.url}/v1", "api_key_env": "UP_KEY"}
         config["upstreams"] = {name: {"dialect": name, **own} for name in ("responses", "openai")}
         config["upstreams"]["anthropic"] = {"dialect": "anthropic", "base_url": replay.url, "api_key_env": "UP_KEY"}
-        config["models"] = [{"match": f"{name}-*", "upstream": up} for name, up in (("gpt", "responses"), ("chat", "openai"), ("claude", "anthropic"))]
+        config["models"] = [
+            {"match": f"{name}-*", "upstream": up} for name, up in (("gpt", "responses"), ("chat", "openai"), ("claude", "anthropic"))
+        ]
         with running(folder, redis_url, database_url, config) as product:
             product.answer_audit()
             yield product, replay
@@ -140,4 +142,6 @@ def test_upstreams_of_other_dialects_get_the_whole_conversation(place: Place, cl
     with pytest.raises(openai.InternalServerError):
         client.responses.create(model=model, input="why?", previous_response_id=one.id)
     texts = json.dumps(replay.asked[0].body["messages"])
-    assert [texts.index(word) for word in ("colour?", "Blue it is.", "why?")] == sorted(texts.index(w) for w in ("colour?", "Blue it is.", "why?"))
+    assert [texts.index(word) for word in ("colour?", "Blue it is.", "why?")] == sorted(
+        texts.index(w) for w in ("colour?", "Blue it is.", "why?")
+    )
