@@ -7,6 +7,7 @@ ended before it was used; redirects are not followed; the answer is split into S
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -14,13 +15,15 @@ from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.demo_server import DemoServer
+from protocol import eventstream
 from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS, SCRIPT_BODY_BYTES
-from protocol.config import DEMO, SCRIPTS, Config, Upstream
-from protocol.dialect import Framing
+from protocol.config import DEMO, SCRIPTS, Config
+from protocol.dialect import Dialect
 from protocol.dialects import DIALECTS
 from protocol.errors import NotFound, PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge, UpstreamUnreachable
 from protocol.sse import EventSplitter
-from providers import endpoints
+from providers.doors.plain import Door, Splitter
+from providers.doors.table import open_door
 from providers.endpoints import provider_key
 from providers.http1 import Line, Origin, Pool
 from streams.layout import Dispatch, EntryKind
@@ -29,11 +32,9 @@ log = logging.getLogger(__name__)
 SENT_AGAIN = "upstream_repeated"
 """The kind of the event in a call's record that says that its request was sent twice."""
 _STREAM = b"text/event-stream"
-_OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-agent", "anthropic-version", "anthropic-beta"))
-"""Configured headers of which everybody knows the values."""
 _MOST_WHY = 300
-_SECRET_CHARS = 8
-"""A shorter value of a configured header is no secret, and its characters are in other words."""
+_KIND = re.compile(rb"[A-Za-z0-9_.]{1,80}")
+"""What may be the name of an error."""
 
 
 class _TooLarge(PipelineError):
@@ -42,25 +43,15 @@ class _TooLarge(PipelineError):
     code = "upstream_too_large"
 
 
-def _secrets(upstream: Upstream, headers: Mapping[str, str]) -> tuple[bytes, ...]:
-    """What an error body must not show: the key, and configured headers' values, also without their scheme; the longest first."""
-    values = [headers[name.lower()] for name in upstream.headers if name.lower() not in _OPEN_HEADERS]
-    words = {word for value in values for word in (value, value.partition(" ")[2]) if len(word) >= _SECRET_CHARS}
-    return tuple(sorted((word.encode() for word in {provider_key(upstream), *words} if word), key=len, reverse=True))
-
-
 class Upstreams:
     """The configured providers and the built-in models, with one connection pool. `scripts_dir`: where the scripted model's files are."""
 
     def __init__(self, config: Config, bus: Bus, scripts_dir: str = "") -> None:
         self._config, self._limits, self._bus = config, config.limits, bus
-        self._headers = {name: endpoints.headers(u) for name, u in config.upstreams.items()}
-        self._secrets = {name: _secrets(u, self._headers[name]) for name, u in config.upstreams.items()} | dict.fromkeys(
-            (DEMO, *SCRIPTS), ()
-        )
+        self._doors = {name: open_door(u) for name, u in config.upstreams.items()}
         self._shares = {name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None}
         self._places = {DEMO: "the demo model"} | dict.fromkeys(SCRIPTS, "the scripted model")
-        self._places |= {name: _place_of(u.base_url) for name, u in config.upstreams.items()}
+        self._places |= {name: _place_of(door.base()) for name, door in self._doors.items()}
         self._demo, self._scripts_dir = DemoServer(), scripts_dir
         self._scripts = DemoServer("the scripted model", scripts_dir)
         self._heads = dict[tuple[str, ...], tuple[Origin, bytes]]()
@@ -74,6 +65,8 @@ class Upstreams:
     async def close(self) -> None:
         """Close the pool and what is open in it."""
         await self._pool.close()
+        for door in self._doors.values():
+            await door.close()
         await self._demo.close()
         await self._scripts.close()
 
@@ -107,8 +100,12 @@ class Upstreams:
         if shares is not None and shares.take(call.key) is not None:
             most = f"{shares.of(call.key)} of the {shares.total} requests that the upstream {name!r} may be sent at once"
             raise RateLimited(f"this key is at its share, {most}; try again in 1 second", retry_after_s=1)
-        answer = _Answer(call, self._bus, self._secrets[name], DIALECTS[dispatch.dialect].framing)
+        door = self._doors.get(name)
+        answer = _Answer(call, self._bus, door, DIALECTS[dispatch.dialect])
         try:
+            if door is not None and not door.is_fixed:
+                await self._send_through(door, call, dispatch, answer)
+                return
             origin, head = await self._built_in_head(call, dispatch) if name == DEMO or name in SCRIPTS else self._head(dispatch)
             await self._pool.post(origin, head, call.take_body(), answer, when_again=answer.on_again if call.repeats else None)
             if answer.status == 401:
@@ -118,13 +115,33 @@ class Upstreams:
             if shares is not None:
                 shares.give_back(call.key)
 
+    async def _send_through(self, door: Door, call: OpenCall, dispatch: Dispatch, answer: "_Answer") -> None:
+        """Send a request whose head is made for it alone; once more where the provider says that what let it in has expired, and there is
+        something newer."""
+        # only until the answer begins: agents send megabytes
+        answer.asked = call.take_body()
+        for may_renew in (True, False):
+            sent = await door.request(dispatch.endpoint, answer.asked, dispatch.betas)
+            answer.let_in = sent.let_in if may_renew else None
+            when_again = answer.on_again if call.repeats else None
+            posting = self._pool.post(sent.origin, sent.head, sent.body, answer, when_again=when_again)
+            del sent
+            await posting
+            if not answer.is_stale:
+                break
+            answer.begin_again()
+        if answer.status in (401, 403):
+            self._log_refusal(call, dispatch.upstream)
+
     def _place(self, dispatch: Dispatch) -> str:
         return self._places.get(dispatch.upstream, "not an upstream of this gateway")
 
     def _log_refusal(self, call: OpenCall, name: str) -> None:
         """Say whose key was refused, and whether there is one: only here is it known."""
         if (upstream := self._config.upstreams.get(name)) is not None:
-            found = {"key_from": upstream.key_place, "key_is_set": bool(provider_key(upstream))}
+            found: dict[str, object] = {"key_from": upstream.key_place}
+            if self._doors[name].is_fixed:
+                found["key_is_set"] = bool(provider_key(upstream))
             log.warning("upstream refused the key", extra={"call_id": call.id, "upstream": name, **found})
 
     async def _built_in_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:
@@ -140,42 +157,64 @@ class Upstreams:
 
     def _head(self, dispatch: Dispatch) -> tuple[Origin, bytes]:
         """Where the request goes, and its head; made once for each provider, path (with its model) and set of betas."""
-        upstream = self._config.upstreams[dispatch.upstream]
-        headers = self._headers[dispatch.upstream]
-        extra = endpoints.betas(upstream, headers, dispatch.betas)
+        door = self._doors[dispatch.upstream]
+        extra = door.betas(dispatch.betas)
         known = (dispatch.upstream, dispatch.endpoint, *extra.values())
         if known not in self._heads:
-            origin, path = endpoints.address(upstream, dispatch.endpoint)
             if len(self._heads) >= MAX_KEPT_HEADS:
                 self._heads.clear()
-            self._heads[known] = origin, origin.head(path, headers | extra)
+            self._heads[known] = door.head(dispatch.endpoint, extra)
         return self._heads[known]
 
 
 class _Answer:
     """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body at its end."""
 
-    def __init__(self, call: OpenCall, bus: Bus, secrets: tuple[bytes, ...], framing: Framing) -> None:
-        self._call, self._bus, self._secrets, self._framing = call, bus, secrets, framing
+    def __init__(self, call: OpenCall, bus: Bus, door: Door | None, dialect: Dialect) -> None:
+        self._call, self._bus, self._door, self._dialect = call, bus, door, dialect
         self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
         self.status, self._retry_after, self._note = 0, "", ""
-        self._splitter: EventSplitter | None = None
+        self._error_kind = b""
+        self._splitter: Splitter | None = None
         self._body: list[bytes] = []
+        self.asked = b""
+        """The request's body, until it is known that it need not be sent once more."""
+        self.let_in: object = None
+        """What the request was let in with, where it may be sent once more with something newer."""
+        self.is_stale = False
+        self._head: Mapping[bytes, bytes] = {}
 
     def on_again(self) -> None:
         """The request is sent once more: the provider had closed the kept connection."""
         log.info("request sent again on a new connection, as the kept one had ended", extra={"call_id": self._call.id})
         self._note = SENT_AGAIN
 
+    def begin_again(self) -> None:
+        """What let the request in had expired; another answer follows."""
+        log.info("request sent again, as what let it in had expired", extra={"call_id": self._call.id})
+        self._note, self.is_stale, self._body = SENT_AGAIN, False, []
+
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Decide by status and content type what this answer is."""
-        self.status = status
+        self.status, self._head = status, headers if status != 200 else {}
+        self.is_stale = self._door is not None and self.let_in is not None and self._door.is_stale(status, headers, self.let_in)
+        if not self.is_stale:
+            self.asked = b""
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
             raise RemoteProtocolError("the upstream compressed its answer, although Sluice asked it not to", code="upstream_encoding")
-        if status == 200 and self._framing == "sse" and headers.get(b"content-type", b"").startswith(_STREAM):
-            # arguments of `event_bytes`, of which each byte can be an escape of six
-            self._splitter = EventSplitter(6 * self._bus.limits.event_bytes)
+        if self._dialect.error_kind_header:
+            self._error_kind = headers.get(self._dialect.error_kind_header.encode(), b"").partition(b":")[0]
+        wraps = self._door.splitter if self._door is not None else None
+        framing, content_type = self._dialect.framing, headers.get(b"content-type", b"")
+        # arguments of `event_bytes`, of which each byte can be an escape of six
+        most = 6 * self._bus.limits.event_bytes
+        if status == 200 and wraps is not None and content_type.startswith(eventstream.CONTENT_TYPE):
+            self._splitter = wraps(most)
+        elif status == 200 and framing == "sse" and content_type.startswith(_STREAM):
+            self._splitter = EventSplitter(most)
+        elif status == 200 and framing == "eventstream" and content_type.startswith(eventstream.CONTENT_TYPE):
+            self._splitter = eventstream.Splitter(most)
 
     def on_data(self, data: bytes, line: Line | None = None) -> None:
         """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
@@ -196,6 +235,8 @@ class _Answer:
         """The answer is complete."""
         call = self._call
         call.forget_room()
+        if self.is_stale:
+            return
         if self._splitter is not None:
             if rest := self._splitter.finish():
                 call.append("chunks", rest)
@@ -204,15 +245,25 @@ class _Answer:
             call.append("body", [b"".join(self._body)], text=self._note)
         else:
             answer = b"".join(self._body)
-            # providers repeat the key that they refuse, in the error that a client is told and the record keeps
-            for secret in self._secrets:
-                answer = answer.replace(secret, b"[key]")
-            call.append("status", [answer], number=self.status, text=self._retry_after)
+            if self._door is not None:
+                # providers repeat the key that they refuse, in the error that a client is told and the record keeps
+                for secret in self._door.secrets:
+                    answer = answer.replace(secret, b"[key]")
+                answer = self._door.error(self.status, self._head, answer)
+            call.append("status", [_with_kind(answer, self._error_kind)], number=self.status, text=self._retry_after)
         self._bus.append(call)
 
     def leave(self) -> None:
         """Nothing of this answer follows; its connection may be another call's by now."""
         self._call.forget_room()
+
+
+def _with_kind(answer: bytes, kind: bytes) -> bytes:
+    """Return an error answer with its kind, which came in a header alone: a worker sees the body, and the record keeps it."""
+    rest = answer.lstrip()[1:].lstrip()
+    if not _KIND.fullmatch(kind) or not answer.lstrip().startswith(b"{") or b'"__type"' in answer:
+        return answer
+    return b'{"__type":"' + kind + (b'"' if rest.startswith(b"}") else b'",') + rest
 
 
 def _place_of(base_url: str) -> str:

@@ -138,7 +138,7 @@ class OtherBlock(msgspec.Struct, frozen=True):
     """What is carried whole: its type and JSON object, strings of any model or page in it.
 
     A block (redacted thinking, the result of a call that the provider ran, ...), or what goes with a piece of text:
-    `citation` and `annotations`, which hold copies of text and addresses under that one key. What the setting `unknown`
+    `citation`, which holds copies of text and addresses under that one key. What the setting `unknown`
     lets through comes here too, by its name there.
     """
 

@@ -42,8 +42,8 @@ def check_base_url(url: str) -> None:
         raise ValueError(f"{scheme}: it begins with http:// or https://, as in http://127.0.0.1:8000/v1")
     if not host:
         raise ValueError(f"names no host: write {parts.scheme}://HOST[:PORT][/PATH]")
-    if parts.query or parts.fragment:
-        raise ValueError("has a `?` or `#`: an upstream's address ends with its path, as in https://HOST/v1")
+    if parts.fragment or "#" in url:
+        raise ValueError("has a `#`: an upstream's address ends with its path or a query, as in https://HOST/v1")
     if url != url.strip() or not url.isprintable():
         raise ValueError("has blanks around it, or characters that cannot be printed")
 

@@ -56,6 +56,8 @@ MAX_ARGUMENT_VALUES = 100_000
 """JSON values in the arguments of one tool call."""
 MAX_EVENT_LINES = 1_000
 MAX_EVENT_VALUES = 200_000
+MAX_MESSAGE_HEADER_BYTES = 128 * 1024
+"""Of a message of a binary event stream."""
 MAX_ANSWER_VALUES = 1_000_000
 """Of a whole answer: with log probabilities a token has some 150."""
 MAX_TOOL_CALLS = 128

@@ -30,6 +30,11 @@ _SIZES: tuple[Bound, ...] = (
         "the answer ends with an error", "tests/unit/test_bounds.py::test_past_its_bound_an_answer_ends_with_a_clear_error",
     ),
     Bound(
+        "message_headers", "upstream", "headers of a message of a binary event stream", b.MAX_MESSAGE_HEADER_BYTES, "bytes",
+        "protocol.eventstream", "the answer ends with an error",
+        "tests/unit/test_eventstream.py::test_more_headers_than_a_message_may_have_are_refused",
+    ),
+    Bound(
         "whole_values", "upstream", "JSON values in a whole answer", b.MAX_ANSWER_VALUES, "values", "protocol.codecs",
         "the answer is an error", "tests/unit/test_bounds.py::test_past_its_bound_an_answer_ends_with_a_clear_error",
     ),

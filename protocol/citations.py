@@ -20,3 +20,8 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True):
     cited_text: str = ""
     raw: dict[str, Any] = {}
     dialect: str = ""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The source's own object; where it has none for one citation, an annotation as OpenAI's dialects have it."""
+        return self.raw or {"type": "url_citation", "url": self.url, "title": self.title, "start_index": self.start, "end_index": self.end}

@@ -49,7 +49,7 @@ def _written(write: Callable[..., Translated], request: ChatRequest | NeutralReq
     try:
         translated = write(request, target, changed=changed)
     except InvalidRequest as error:
-        if error.param not in words:
+        if error.param is None or error.param not in words:
             raise
         raise InvalidRequest(error.message, code=error.error_code, param=words[error.param]) from error
     if (place := words.get("messages")) is None:

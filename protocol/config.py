@@ -6,7 +6,6 @@ variable here, never held.
 
 import hashlib
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,10 +13,8 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from protocol import shipped
-from protocol.addresses import check_base_url
 from protocol.bounds import (
     MAX_ACCEPTED_SETS,
     MAX_BODY_BYTES,
@@ -28,15 +25,14 @@ from protocol.bounds import (
     MAX_SEGMENTS,
     MAX_SERIES,
 )
-from protocol.config_faults import Faults, Place, dialects_that, faults_between
+from protocol.config_faults import Faults, Place, faults_between
 from protocol.debug import Debug
-from protocol.dialect import JudgeReply
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.pages import Pages
 from protocol.request import DialectName
 from protocol.retention import Retention
 from protocol.server_tools.added import check_servers, check_tools
-from protocol.target import Guided
+from protocol.upstreams import Upstream as Upstream
 
 Role = Literal["client", "auditor", "admin", "monitor"]
 """client: makes calls. auditor: reads the record. admin: reads its pages too, switches debug logs and sees who read what. monitor: reads
@@ -54,17 +50,6 @@ def _check_unknown(what: str) -> str:
     return what
 
 
-def _check_dialect(name: str) -> DialectName:
-    if name not in DIALECTS:
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": " or ".join(map(repr, DIALECTS))})
-    return name
-
-
-def _check_base_url(url: str) -> str:
-    check_base_url(url)
-    return url
-
-
 def _check_model_name(name: str) -> str:
     if not 0 < len(name) <= MAX_MODEL_CHARS or not name.isprintable() or name != name.strip():
         raise ValueError(f"a model's name has 1 to {MAX_MODEL_CHARS} visible characters")
@@ -73,63 +58,12 @@ def _check_model_name(name: str) -> str:
     return name
 
 
-KnownDialect = Annotated[DialectName, AfterValidator(_check_dialect)]
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
-_SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
-"""Others may be a key that somebody put in the wrong place, and are not repeated."""
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Upstream(_Strict):
-    """A provider. Only gateways and judge workers look where its key is."""
-
-    dialect: KnownDialect
-    """Which API it speaks."""
-    base_url: Annotated[str, AfterValidator(_check_base_url)]
-    """Its address: with `/v1` at the end for `openai`, without it for `anthropic`."""
-    api_key_env: str | None = None
-    """The environment variable that holds its key. Without it and `api_key_file`, requests go without a key."""
-    api_key_file: str | None = None
-    """The file that holds its key; it goes before `api_key_env`."""
-    headers: dict[str, str] = {}
-    """Sent with each request; an `anthropic-beta` among them is joined with the request's own names. Values of 8 characters or more are
-    masked in error answers, like the key."""
-    native_tools: bool = True
-    """False: its models have no tool calls of their own; tools go into the prompt and calls are read out of the text (docs/tools.md)."""
-    calls: Annotated[int, Field(ge=1)] | None = None
-    """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Set it to what the
-    provider takes, so that one key does not use it up. Unset: no bound."""
-    guided: Guided = ""
-    """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`. Empty: not at all."""
-    judge_reply: JudgeReply | None = None
-    """In which form its models are asked for a judgement; `json_object` is for `openai` only. Unset: judge workers learn it from what the
-    upstream refuses (docs/policies.md#tool_judge)."""
-
-    @model_validator(mode="after")
-    def _guides_what_it_can(self) -> "Upstream":
-        own = DIALECTS[self.dialect]
-        if self.judge_reply is not None and self.judge_reply not in own.judge_replies:
-            *some, last = own.judge_replies
-            others = dialects_that(lambda d: self.judge_reply in d.judge_replies)
-            raise ValueError(f"`judge_reply: {self.judge_reply}` is for {others}; {own.name} has {', '.join(some)} and {last}")
-        if self.guided and (self.native_tools or not own.takes_guided):
-            raise ValueError(f"`guided` is for upstreams of {dialects_that(lambda d: d.takes_guided)} with `native_tools: false`")
-        return self
-
-    @property
-    def key_variable(self) -> str:
-        """How to speak of the variable with its key, without repeating what may be a key."""
-        name = self.api_key_env or ""
-        return f"the variable {name}" if _SHOWN_VARIABLE.fullmatch(name) else "the variable that api_key_env names"
-
-    @property
-    def key_place(self) -> str:
-        """Where its key is said to be; empty where nothing says."""
-        return f"the file {self.api_key_file}" if self.api_key_file else self.key_variable if self.api_key_env else ""
 
 
 class Price(_Strict):

@@ -71,8 +71,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     package: str
     """Its folder, as Python names it. Each has the modules decode, failures and write; encode and read where clients speak it, and then
-    neutral and changes where not `is_plain`; asked where it `checks_asked`; usage where answers carry an object of counts; count_tokens where it `counts`; turn where it
-    `has_turns`."""
+    neutral and changes where not `is_plain`; asked where it `checks_asked`; usage where answers carry an object of counts; count_tokens
+    where it `counts`; turn where it `has_turns`."""
     name: DialectName
     client_paths: Mapping[str, Endpoint] = {}
     """Where clients send requests, and the endpoint behind each path. Empty: only upstreams speak it."""
@@ -103,6 +103,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     betas_header: str = ""
     """The header that names beta features upstream. Empty: the dialect has none."""
     framing: Framing = "sse"
+    error_kind_header: str = ""
+    """The header of an upstream's error answers that alone names their kind: gateways write it into the body, an object, as `__type`."""
     keepalive: bytes = b""
     """A keepalive: bytes of a stream without content."""
     statuses: Mapping[int, int] = {}

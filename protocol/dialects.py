@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from protocol import anthropic, openai_chat, responses
+from protocol import anthropic, converse, gemini, openai_chat, responses
 from protocol.dialect import Dialect
 from protocol.request import DialectName, Endpoint
 
-DIALECTS: dict[DialectName, Dialect] = {one.name: one for one in (openai_chat.DIALECT, anthropic.DIALECT, responses.DIALECT)}
+DIALECTS: dict[DialectName, Dialect] = {
+    one.name: one
+    for one in (openai_chat.DIALECT, anthropic.DIALECT, responses.DIALECT, gemini.DIALECT, converse.DIALECT)
+}
 CLIENTS: dict[DialectName, Dialect] = {name: one for name, one in DIALECTS.items() if one.client_paths}
 """Those that clients speak. The others have no reader and no encoder."""
 DEFAULT: Dialect = openai_chat.DIALECT

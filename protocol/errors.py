@@ -2,7 +2,7 @@
 
     PipelineError
       ProtocolError   LocalProtocolError (ours) | RemoteProtocolError (upstream's)
-      UpstreamError   UpstreamTimeout | UpstreamUnreachable
+      UpstreamError   UpstreamTimeout | UpstreamUnreachable | UpstreamTokenMissing
       StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
       PolicyError     PolicyFailed | JudgeUnavailable
       AuditError      AuditUnavailable (AuditTooSlow) | OtherDatabase
@@ -70,6 +70,12 @@ class UpstreamUnreachable(UpstreamError):
     """No connection to upstream, or it broke."""
 
     code = "upstream_unreachable"
+
+
+class UpstreamTokenMissing(UpstreamError):
+    """What a request is signed or let in with cannot be had, so nothing was sent. The message is the operator's, and holds no secret."""
+
+    code = "upstream_token"
 
 
 class StreamError(PipelineError):

@@ -78,6 +78,7 @@ _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
         ("upstream_unreachable", "upstream_dns", "upstream_refused", "upstream_tls", "upstream_closed", "upstream_cut"),
         (502, "api_error", "the upstream cannot be reached"),
     ),
+    "upstream_token": (502, "api_error", "the gateway has no credentials for the upstream"),
     "gateway_descriptors": (503, "overloaded_error", "this gateway has no file descriptor left to reach the upstream; try again"),
     "upstream_encoding": (0, "api_error", "the upstream compressed its answer, although Sluice asked it not to"),
     "upstream_too_large": (0, "api_error", "the upstream's answer is larger than the limit"),

@@ -131,12 +131,12 @@ class SignatureDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
 class AttachmentDelta(msgspec.Struct, frozen=True, tag=True):
     """Something that goes with the text of the block at `index` and is withheld when that text is changed or blocked.
 
-    `field` citation: one citation of the Messages dialect; annotations: the list of chat/completions; logprobs: that
+    `field` citation: one `protocol.citations.Citation`; logprobs of chat/completions: that
     dialect's object, for exactly the text deltas of the same chunk; reasoning_details: OpenRouter's list.
     """
 
     index: int
-    field: Literal["citation", "annotations", "logprobs", "reasoning_details"]
+    field: Literal["citation", "logprobs", "reasoning_details"]
     value: Any
 
 

@@ -12,9 +12,7 @@ _MOST_CHARS = 200
 _ADDRESS = re.compile(rb"[A-Za-z0-9.-]{1,200}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,50}\](:[0-9]{1,5})?")
 _PATH_OF = {path.removeprefix("/v1"): path for path in (served.partition(" ")[2] for served in SERVED)}
 _INSTEAD = {
-    "/responses": (
-        "of the Responses API, answers are served over HTTP: there is no WebSocket, no compaction and no stored conversation"
-    ),
+    "/responses": ("of the Responses API, answers are served over HTTP: there is no WebSocket, no compaction and no stored conversation"),
     "/completions": "the older completions API is not served; use chat/completions",
     "/complete": "the older completions API is not served; use messages",
 }

@@ -1,34 +1,48 @@
-"""A provider's endpoints: address, path, headers and the key, whatever dialect is spoken there.
+"""What all doors to providers share: where a key is, the headers of every request, and where an endpoint is below a base URL.
 
-Today there is one way: the dialect's own API below `base_url`, with the key in the dialect's own header. Azure and Vertex will be others.
 Where a request goes, with which headers and key, comes from the configuration alone.
 """
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
-from protocol.config import Upstream
 from protocol.dialects import DIALECTS
 from protocol.request import Endpoint
+from protocol.upstreams import Upstream
 from providers.http1 import Origin
+
+_BEARER = "authorization"
+
+
+def secret(file: str | None, variable: str | None) -> str:
+    """Return a secret from where the configuration says it is, or an empty string. Raises OSError, UnicodeDecodeError."""
+    if file:
+        return Path(file).read_text(encoding="utf-8").strip()
+    return os.environ.get(variable or "", "")
 
 
 def provider_key(upstream: Upstream) -> str:
-    """Return the provider's key from where the configuration says it is, or an empty string. Raises OSError, UnicodeDecodeError."""
-    if upstream.api_key_file:
-        return Path(upstream.api_key_file).read_text(encoding="utf-8").strip()
-    return os.environ.get(upstream.api_key_env or "", "")
+    """Return the provider's key, or an empty string. Raises OSError, UnicodeDecodeError."""
+    return secret(upstream.api_key_file, upstream.api_key_env)
 
 
-def headers(upstream: Upstream) -> dict[str, str]:
-    """Return the headers of every request to an upstream, names in lower case: the configured ones, the dialect's and its key's."""
-    dialect = DIALECTS[upstream.dialect]
-    found = {"content-type": "application/json", "accept-encoding": "identity", **dialect.headers}
-    found |= {name.lower(): value for name, value in upstream.headers.items()}
+def common_headers(upstream: Upstream) -> dict[str, str]:
+    """Return the headers of every request to an upstream, names in lower case: the dialect's and the configured ones."""
+    found = {"content-type": "application/json", "accept-encoding": "identity", **DIALECTS[upstream.dialect].headers}
+    return found | {name.lower(): value for name, value in upstream.headers.items()}
+
+
+def headers(upstream: Upstream, key_header: tuple[str, str] | None = None) -> dict[str, str]:
+    """Return `common_headers` and the key's: the configured one, else `key_header` (name, form of the value), else the dialect's. Raises
+    OSError, UnicodeDecodeError."""
+    found = common_headers(upstream)
     if key := provider_key(upstream):
-        name, value = dialect.key_header
+        name, value = key_header or DIALECTS[upstream.dialect].key_header
+        if upstream.key_header is not None:
+            name = upstream.key_header.lower()
+            value = "Bearer {key}" if name == _BEARER else "{key}"
         found[name] = value.format(key=key)
     return found
 
@@ -44,9 +58,20 @@ def joined(configured: str, names: Iterable[str]) -> str:
     return ",".join(dict.fromkeys(name for name in [*map(str.strip, configured.split(",")), *names] if name))
 
 
-def address(upstream: Upstream, endpoint: Endpoint) -> tuple[Origin, str]:
-    """Return where an endpoint is, and its path there; `endpoint` as `Dialect.asked` names it."""
-    dialect = DIALECTS[upstream.dialect]
+def based(base_url: str, path: str = "", *, query: str = "", overlap: str = "") -> str:
+    """Return an address with `path` behind its own, of which the ending `overlap` is taken away, and `query` before its own."""
+    url = urlsplit(base_url)
+    own = url.path.rstrip("/").removesuffix(overlap) if overlap else url.path.rstrip("/")
+    return urlunsplit(url._replace(path=own + path, query="&".join(filter(None, (query, url.query)))))
+
+
+def path_of(endpoint: Endpoint, paths: Mapping[Endpoint, str]) -> str:
+    """Return an endpoint's path; `endpoint` as `Dialect.asked` names it."""
     name, _, model = endpoint.partition(" ")
-    base = upstream.base_url.rstrip("/").removesuffix(dialect.base_overlap)
-    return Origin(base), dialect.upstream_paths[name].format(model=quote(model, safe=""))
+    return paths[name].format(model=quote(model, safe=""))
+
+
+def address(upstream: Upstream, endpoint: Endpoint) -> tuple[Origin, str]:
+    """Return where an endpoint is below a plain base URL, and its path there; `endpoint` as `Dialect.asked` names it."""
+    dialect = DIALECTS[upstream.dialect]
+    return Origin(based(upstream.base_url, overlap=dialect.base_overlap)), path_of(endpoint, dialect.upstream_paths)

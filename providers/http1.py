@@ -35,6 +35,8 @@ _LOOKS = 4
 """How often in the shortest time limit connections are looked at; a limit is kept to a part in so many."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_AS_IT_IS = "/%:@!$&'()*+,;=~"
+"""What stays in a base URL beside letters and digits."""
 _TIMEOUT = re.compile(rb"(?:^|[\s,;])timeout\s*=\s*(\d{1,9})(?!\d)")
 _OURS = ("content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer")
 
@@ -57,14 +59,16 @@ class Origin:
 
     def __init__(self, base_url: str) -> None:
         url = urlsplit(base_url)
-        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
-            raise ValueError("an upstream's base_url is http://HOST[:PORT][/PATH] or the same with https")
+        if url.scheme not in ("http", "https") or not url.hostname or url.fragment:
+            raise ValueError("an upstream's base_url is http://HOST[:PORT][/PATH][?QUERY] or the same with https")
         self.is_tls = url.scheme == "https"
         self.host = url.hostname if ":" in url.hostname else url.hostname.encode("idna").decode()
         self.port = url.port or (443 if self.is_tls else 80)
-        self._path = quote(url.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+        self._path = quote(url.path.rstrip("/"), safe=_AS_IT_IS)
+        self._query = quote(url.query, safe=_AS_IT_IS + "?")
         bracketed = f"[{self.host}]" if ":" in self.host else self.host
-        self._host_header = bracketed if url.port is None else f"{bracketed}:{url.port}"
+        self.named = bracketed if url.port is None else f"{bracketed}:{url.port}"
+        """What the header `host` says."""
         self._login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else ""
 
     @property
@@ -72,12 +76,18 @@ class Origin:
         """Equal where one connection may serve both."""
         return self.host, self.port, self.is_tls
 
+    def target(self, path: str) -> str:
+        """What a request line names for a path below this address, which may have a query: the address's own follows it."""
+        if not self._query:
+            return self._path + path
+        return f"{self._path}{path}{'&' if '?' in path else '?'}{self._query}"
+
     def head(self, path: str, headers: Mapping[str, str]) -> bytes:
         """The head of a POST, up to the value of its content-length. Raises ValueError for a header that cannot be sent."""
-        all_headers = {"host": self._host_header, "accept": "*/*", **{name.lower(): value for name, value in headers.items()}}
+        all_headers = {"host": self.named, "accept": "*/*", **{name.lower(): value for name, value in headers.items()}}
         if self._login:
             all_headers.setdefault("authorization", "Basic " + b64encode(self._login.encode()).decode())
-        lines = [f"POST {self._path}{path} HTTP/1.1"]
+        lines = [f"POST {self.target(path)} HTTP/1.1"]
         for name, value in all_headers.items():
             if _NAME.fullmatch(name) is None or name in _OURS or _VALUE.fullmatch(value) is None:
                 raise ValueError(f"the header {name!r} of an upstream cannot be sent")

@@ -26,7 +26,6 @@ from protocol.config import (
     Beta,
     Config,
     Key,
-    KnownDialect,
     Limits,
     ModelName,
     ModelRoute,
@@ -35,12 +34,12 @@ from protocol.config import (
     PolicyStep,
     Price,
     Unmodelled,
-    Upstream,
 )
 from protocol.debug import Debug
 from protocol.dialects import DIALECTS
 from protocol.pages import Pages
 from protocol.retention import Retention
+from protocol.upstreams import HeaderName, KnownDialect, Part, Upstream
 from scripts.pages import DOCS, table, write_or_check
 
 PAGE = DOCS / "configuration.md"
@@ -68,7 +67,7 @@ _PRESETS = """## preset
 """
 _WORDS: dict[Any, str] = {
     Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",
-    Unmodelled: "text", KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
+    Part: "part of an address", HeaderName: "header name", Unmodelled: "text", KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
     Pattern: "RE2 pattern", NamePattern: "shell pattern or `{re2: PATTERN}`", str: "text", int: "whole number",
     float: "number", bool: "`true` or `false`", dict[str, Any]: "mapping",
 }  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MESSAGES, CHAT = "/v1/messages", "/v1/chat/completions"
+MESSAGES, CHAT, RESPONSES = "/v1/messages", "/v1/chat/completions", "/v1/responses"
 READ_ON = "2026-11-23"
 
 
@@ -128,8 +128,14 @@ AGENTS: Sequence[Agent] = (
         setting_of_model={"env": {"ANTHROPIC_MODEL": "{model}", "ANTHROPIC_DEFAULT_HAIKU_MODEL": "{model}"}},
     ),
     Agent(
-        name="codex", title="Codex CLI", commands=("codex",), source="Codex: Configuration reference (model_providers, wire_api)",
-        lacks='it speaks OpenAI\'s Responses API alone (`wire_api = "responses"`), and Sluice has no /v1/responses yet',
+        name="codex", title="Codex CLI", commands=("codex",), path=RESPONSES,
+        source="Codex: Configuration reference (model_providers, wire_api)",
+        steps=(
+            "In ~/.codex/config.toml (or $CODEX_HOME/config.toml):", 'model = "{model}"', 'model_provider = "sluice"',
+            'web_search = "disabled"', "[model_providers.sluice]", 'name = "Sluice"', 'base_url = "{url}/v1"', 'wire_api = "responses"',
+            'env_key = "CODEX_SLUICE_KEY"', "and for its shell: export CODEX_SLUICE_KEY={key}",
+        ),
+        note="leave web_search out of the file where the key may search the web (`server_tools: [web_search]`)",
     ),
     Agent(
         name="aider", title="aider", commands=("aider",), source="aider: OpenAI compatible APIs; YAML config file",

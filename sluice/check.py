@@ -17,8 +17,9 @@ from pydantic import BaseModel, ValidationError
 from protocol.config import DEMO_JUDGE, SCRIPTS, Config, Key, PolicyStep
 from protocol.config_faults import Place
 from protocol.dialects import DIALECTS
-from protocol.errors import PolicyFailed
+from protocol.errors import PolicyFailed, UpstreamTokenMissing
 from protocol.policy_set import module_of
+from protocol.upstreams import Upstream, named_variable
 from sluice.config_file import Document
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes, findings, locate
@@ -32,6 +33,8 @@ CONTROLS = ("control", "policy.builtin.control:Control", "policy.builtin.control
 NOOPS = ("noop", "policy.builtin.noop:Noop", "policy.builtin.noop.Noop")
 _DECIDE = ("deny", "validate_schema")
 """Options of `tool_rules` without which it blocks nothing, beside `allow`."""
+_BELOW_BASE = ("plain", "azure")
+"""Doors at whose own address the paths of a dialect follow."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -166,7 +169,7 @@ def upstream_mistakes(config: Config) -> Iterator[Finding]:
     for name, upstream in config.upstreams.items():
         place = ("upstreams", name)
         try:
-            Origin(upstream.base_url).head("/", upstream.headers)
+            Origin(upstream.base_url or "https://host").head("/", upstream.headers)
         except (ValueError, UnicodeError) as error:
             yield Finding("error", place, str(error))
         yield from key_mistakes(config, (name,))
@@ -176,16 +179,35 @@ def key_mistakes(config: Config, names: Sequence[str]) -> Iterator[Finding]:
     """Yield which of these upstreams' keys are in a file that cannot be read, or in a variable that cannot be one."""
     for name in names:
         upstream = config.upstreams[name]
-        if (variable := upstream.api_key_env) and _VARIABLE.fullmatch(variable) is None and variable not in os.environ:
-            said = "must be the name of an environment variable, and this is none (is it the key itself? Then take it out of the file)"
-            yield Finding("error", ("upstreams", name, "api_key_env"), said)
-        if upstream.api_key_file:
-            try:
-                Path(upstream.api_key_file).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = getattr(error, "strerror", None) or "it is not UTF-8"
-                said = f"{upstream.api_key_file} cannot be read here: {reason}"
-                yield Finding("error", ("upstreams", name, "api_key_file"), said)
+        for setting, variable in upstream.variables.items():
+            if _VARIABLE.fullmatch(variable) is None and variable not in os.environ:
+                said = "must be the name of an environment variable, and this is none (is it the key itself? Then take it out of the file)"
+                yield Finding("error", ("upstreams", name, setting), said)
+        for setting, file in upstream.files.items():
+            if said := file_mistake(upstream, setting, file):
+                yield Finding("error", ("upstreams", name, setting), said)
+
+
+def file_mistake(upstream: Upstream, setting: str, file: str) -> str:
+    """Return what is wrong with a file of secrets, as far as its own content tells; empty where nothing is."""
+    from providers.google_token import read_account
+
+    try:
+        Path(file).read_text(encoding="utf-8")
+        if setting == "credentials_file" and upstream.door == "vertex":
+            read_account(file)
+    except (OSError, UnicodeDecodeError) as error:
+        return f"{file} cannot be read here: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+    except ValueError as error:
+        return f"{file} {error}"
+    if setting == "credentials_file" and upstream.door == "bedrock":
+        from providers.doors.bedrock import read_key
+
+        try:
+            read_key(upstream)
+        except UpstreamTokenMissing as error:
+            return error.message
+    return ""
 
 
 def warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
@@ -270,6 +292,8 @@ def address_warnings(config: Config) -> Iterator[Finding]:
     """Yield upstreams whose address has at its end what is added to it for each request, so that the provider answers 404."""
     for name, upstream in config.upstreams.items():
         dialect, path = DIALECTS[upstream.dialect], urlsplit(upstream.base_url).path.rstrip("/")
+        if upstream.door not in _BELOW_BASE:
+            continue
         if ending := next((end for end in sorted(dialect.never_in_base, key=len, reverse=True) if path.endswith(end)), ""):
             added = dialect.upstream_paths[dialect.answers]
             said = f"ends in {ending}, and {added} is added to it for each request: take {ending} away"
@@ -288,10 +312,11 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
     """Yield upstreams whose key is to come from a variable that is not set."""
     known = os.environ if environment is None else environment
     for name, upstream in config.upstreams.items():
-        is_name = _VARIABLE.fullmatch(upstream.api_key_env or "") is not None
-        if is_name and not upstream.api_key_file and not known.get(upstream.api_key_env or ""):
-            said = f"{upstream.key_variable} is not set here; a gateway without it sends requests to this upstream without a key"
-            yield Finding("warning", ("upstreams", name, "api_key_env"), said)
+        for setting, variable in upstream.variables.items():
+            if _VARIABLE.fullmatch(variable) is not None and not known.get(variable):
+                does = "sends requests to this upstream without a key" if setting == "api_key_env" else "cannot send it requests"
+                said = f"{named_variable(setting, variable)} is not set here; a gateway without it {does}"
+                yield Finding("warning", ("upstreams", name, setting), said)
 
 
 def script_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:

@@ -321,7 +321,7 @@ def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8
 
 def _check_upstream_keys(file: Path | None, config: "Config") -> None:
     """Raise SettingsError where a key of an upstream is in a file that cannot be read: who sends requests needs it."""
-    if any(upstream.api_key_file or upstream.api_key_env for upstream in config.upstreams.values()):
+    if any(upstream.key_place for upstream in config.upstreams.values()):
         from sluice import check
         from sluice.mistakes import Mistakes
 

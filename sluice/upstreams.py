@@ -4,6 +4,7 @@ For `sluice doctor --upstreams`, which waits for it; the gateway's own client is
 `STEP_S`, each upstream by `WHOLE_S`, all at once.
 """
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -16,7 +17,9 @@ from typing import Any
 
 from protocol.config import Config, Upstream
 from protocol.dialects import DIALECTS
-from providers import endpoints
+from protocol.errors import UpstreamTokenMissing
+from providers.doors.plain import Door
+from providers.doors.table import open_door
 from providers.http1 import Origin
 
 STEP_S = 5.0
@@ -53,14 +56,41 @@ class _Failed(Exception):
 
 def _look(upstream: Upstream, step_s: float) -> tuple[str, str]:
     try:
-        origin, path = endpoints.address(upstream, "models")
-        with contextlib.closing(_connect(origin, step_s)) as sock:
-            if not origin.is_tls:
-                return _list_models(sock, origin, path, upstream)
-            with contextlib.closing(_secure(sock, origin.host)) as secured:
-                return _list_models(secured, origin, path, upstream)
+        door = _opened(upstream)
+        with contextlib.closing(_connect(door.origin, step_s)) as sock:
+            if not door.origin.is_tls:
+                return _asked(sock, door)
+            with contextlib.closing(_secure(sock, door.origin.host)) as secured:
+                return _asked(secured, door)
     except (_Failed, ValueError) as error:
         return "failed", str(error)
+
+
+def _opened(upstream: Upstream) -> Door:
+    try:
+        return open_door(upstream)
+    except (OSError, UnicodeDecodeError):
+        files = " or ".join(upstream.files.values())
+        raise _Failed(f"{files} cannot be read, so no key can be sent") from None
+
+
+def _asked(sock: socket.socket, door: Door) -> tuple[str, str]:
+    """Ask for a token where the door needs one, and for models where they are listed."""
+
+    async def let_in() -> dict[str, str]:
+        try:
+            return await door.authorization()
+        finally:
+            await door.close()
+
+    try:
+        headers = door.headers | asyncio.run(let_in())
+    except UpstreamTokenMissing as error:
+        raise _Failed(f"reached, but {error.message}") from None
+    if (path := door.listing()) is None:
+        gave = ", and there is what lets requests in" if not door.is_fixed else ""
+        return "ok", f"reached{gave}; whether it takes that, the first call shows: models are not listed here"
+    return _list_models(sock, door, path, headers)
 
 
 def _connect(origin: Origin, step_s: float) -> socket.socket:
@@ -103,8 +133,9 @@ def _secure(sock: socket.socket, host: str) -> socket.socket:
     raise _Failed(f"TLS: {said}")
 
 
-def _list_models(sock: socket.socket, origin: Origin, path: str, upstream: Upstream) -> tuple[str, str]:
-    head = origin.head(path, _headers(upstream)).removeprefix(b"POST").removesuffix(b"content-length: ")
+def _list_models(sock: socket.socket, door: Door, path: str, headers: dict[str, str]) -> tuple[str, str]:
+    upstream = door.upstream
+    head = door.origin.head(path, headers).removeprefix(b"POST").removesuffix(b"content-length: ")
     try:
         sock.sendall(b"GET" + head + b"connection: close\r\n\r\n")
         with http.client.HTTPResponse(sock, method="GET") as answer:
@@ -118,14 +149,6 @@ def _list_models(sock: socket.socket, origin: Origin, path: str, upstream: Upstr
         raise _Failed(f"HTTP: its answer is not HTTP ({type(error).__name__}): correct base_url") from None
     except OSError as error:
         raise _Failed(f"HTTP: the connection was cut ({error.strerror or type(error).__name__}): is https needed there?") from None
-
-
-def _headers(upstream: Upstream) -> dict[str, str]:
-    """The headers that the gateway would send."""
-    try:
-        return endpoints.headers(upstream)
-    except (OSError, UnicodeDecodeError):
-        raise _Failed(f"{upstream.api_key_file} cannot be read, so no key can be sent") from None
 
 
 def _read(status: int, body: bytes, upstream: Upstream) -> tuple[str, str]:
@@ -147,8 +170,8 @@ def _read(status: int, body: bytes, upstream: Upstream) -> tuple[str, str]:
 
 
 def _key_to_correct(upstream: Upstream) -> str:
-    if upstream.api_key_file:
-        return f"correct what is in {upstream.api_key_file}"
+    if upstream.files:
+        return f"correct what is in {' or '.join(upstream.files.values())}"
     if upstream.api_key_env:
         is_set = bool(os.environ.get(upstream.api_key_env))
         return f"correct {upstream.key_variable}" if is_set else f"{upstream.key_variable} is not set here"

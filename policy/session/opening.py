@@ -38,6 +38,8 @@ class Upstream(msgspec.Struct, frozen=True):
     target: Target
     private_urls: bool = False
     """URLs of the operator's own network may stand in a request."""
+    counts: bool = True
+    """Can it count tokens, if its dialect does?"""
 
 
 def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
@@ -57,7 +59,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         betas=call.betas, allowed_betas=own, nonce="" if provider.native_tools else nonces.derived(call.nonce, nonces.TOOLS),
         unknown=frozenset(config.unknown), ids=DIALECTS[provider.dialect].ids,
     )  # fmt: skip
-    return Upstream(name, provider.dialect, target, config.private_urls == "pass")
+    return Upstream(name, provider.dialect, target, config.private_urls == "pass", provider.counts)
 
 
 def chain_of(call: CallInfo, policies: Sequence[Policy], context: Context, config: Config) -> Chain:
@@ -167,7 +169,7 @@ def dispatch(
     target = upstream.target if not container else msgspec.structs.replace(upstream.target, container=container)
     own = DIALECTS[target.dialect]
     if call.endpoint == "count_tokens":
-        if not own.counts:
+        if not (own.counts and upstream.counts):
             body = DIALECTS[call.dialect].encode_count(estimate_tokens(request), estimated=True)
             return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
         translated = codecs.encode_request(request, target, changed=changed)

@@ -7,6 +7,8 @@ citations, log probabilities) goes only where the text goes unchanged.
 
 from collections.abc import Callable
 
+import msgspec
+
 from policy.answer import MOST_HEARD, Answer
 from policy.base import Block, OtherBlock
 from policy.schemas import AnswerCheck
@@ -272,6 +274,9 @@ class TextFlow:
     def attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
         """Take what upstream adds to text: signatures, citations, log probabilities. Raises RemoteProtocolError."""
         slot = self._slots.by_index.get(event.index)
+        if slot is not None and slot.run is None and not slot.done and isinstance(event, SignatureDelta):
+            # what seals a call is for the record: no client has a place for it
+            return "allow", event.index
         if slot is None or slot.run is None or slot.done:
             raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
         run, what = slot.run, extras.name_of(event)
@@ -283,7 +288,7 @@ class TextFlow:
             self._outbox.note("withheld", seq, what)
             return "withheld", event.index
         if isinstance(event, AttachmentDelta) and what not in _COPIES and self._chain.reads_other:
-            said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value}))
+            said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value.told if what == "citation" else event.value}))
             if isinstance(said, Block):
                 self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
                 return "block", event.index

@@ -6,6 +6,7 @@ no policy reads. Blocks that are carried whole go to the policies whole.
 
 from typing import Any
 
+from protocol.anthropic.cited import read_citation
 from protocol.errors import RemoteProtocolError
 from protocol.events import ArgumentsDelta, AttachmentDelta, BlockKind, BlockStart, Event, Opaque, SignatureDelta, TextDelta
 from protocol.json_strict import dumps
@@ -105,7 +106,7 @@ def _citations(index: int, block: dict[str, Any]) -> list[Event]:
     citations = block.get("citations") or []
     if not isinstance(citations, list):
         return [Opaque("citations")]
-    return [AttachmentDelta(index, "citation", c) if isinstance(c, dict) else Opaque("citations") for c in citations]
+    return [AttachmentDelta(index, "citation", read_citation(c)) if isinstance(c, dict) else Opaque("citations") for c in citations]
 
 
 def _string(block: dict[str, Any], name: str) -> str:

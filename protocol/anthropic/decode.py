@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import UNSET
 
 from protocol.anthropic.blocks import begin_block
+from protocol.anthropic.cited import read_citation
 from protocol.anthropic.extras import counts, later_usage, read_extras, read_stop_details
 from protocol.anthropic.wire import DELTAS, Delta, Frame, Message, read_frame, read_message
 from protocol.bounds import MAX_BLOCKS
@@ -239,7 +240,7 @@ class StreamDecoder:
             return [RawDelta(what, index, loads_foreign(data), "anthropic")]
         if kind == "citations_delta" and block is BlockKind.TEXT:
             known = isinstance(delta.citation, dict)
-            return [AttachmentDelta(index, "citation", delta.citation) if known else Opaque(what)]
+            return [AttachmentDelta(index, "citation", read_citation(delta.citation)) if known else Opaque(what)]
         if kind == "compaction_delta" and index in self._compactions:
             start = self._compactions[index]
             body = {**(start.body or {}), "content": delta.content}

@@ -13,7 +13,6 @@ import msgspec
 from protocol.anthropic import failures
 from protocol.anthropic.extras import later_usage
 from protocol.anthropic.usage import write_usage
-from protocol.citations import Citation
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -124,12 +123,11 @@ class _Encoder:
     def _attach(self, event: AttachmentDelta) -> bool:
         """Is it a citation to be written? Annotations are kept for the end: a citation needs what only its provider has."""
         self._in(event.index)
-        if isinstance(event.value, Citation):
-            self._annotations.append(event.value.raw)
+        if event.field != "citation":
             return False
-        if event.field == "annotations":
-            self._annotations += event.value if isinstance(event.value, list) else [event.value]
-        return event.field == "citation" and self._same
+        if not self._same:
+            self._annotations.append(event.value.told)
+        return self._same
 
     def _begin(self, event: BlockStart) -> int:
         if not self._started or self._open is not None:
@@ -219,7 +217,7 @@ class StreamEncoder(_Encoder):
                     out.append(_frame("content_block_stop", {"index": self._count - 1}))
             case AttachmentDelta():
                 if self._attach(event):
-                    out.append(self._delta({"type": "citations_delta", "citation": event.value}))
+                    out.append(self._delta({"type": "citations_delta", "citation": event.value.raw}))
             case RawDelta():
                 self._raw(event, out)
             case MessageStop():
@@ -292,7 +290,7 @@ class WholeEncoder(_Encoder):
                         self._signature = event.signature
                 case AttachmentDelta():
                     if self._attach(event):
-                        self._citations.append(event.value)
+                        self._citations.append(event.value.raw)
                 case MessageStart():
                     self._body = self._message(event)
                 case BlockStart():

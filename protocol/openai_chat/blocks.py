@@ -57,7 +57,7 @@ class Blocks:
         return self._next - 1
 
     def attach(
-        self, kind: BlockKind, name: str, field: Literal["annotations", "logprobs", "reasoning_details"], value: Any, events: list[Event]
+        self, kind: BlockKind, name: str, field: Literal["citation", "logprobs", "reasoning_details"], value: Any, events: list[Event]
     ) -> bool:
         """Add what goes with the open block, if it is of that kind and name."""
         if self._open is None or self._open[1:] != (kind, name):

@@ -17,6 +17,7 @@ from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage
 from protocol.openai_chat.attached import are_annotations, logprobs_of, readable_reasoning
 from protocol.openai_chat.blocks import Blocks
+from protocol.openai_chat.cited import read_citation
 from protocol.openai_chat.finish import MEANINGS
 from protocol.openai_chat.wire import Choice, Chunk, ChunkUsage, Delta, Unknown, read_chunk, read_usage
 from protocol.sse import parse_event
@@ -191,8 +192,9 @@ class _Message:
             self._withhold("annotations", {"annotations": annotations}, events)
             return
         # OpenRouter sends what its search found before the text, or after the finish
-        pages = self._pages + annotations
-        self._pages = [] if self.blocks.attach(BlockKind.TEXT, "", "annotations", pages, events) else pages
+        self._pages += annotations
+        if all(self.blocks.attach(BlockKind.TEXT, "", "citation", read_citation(page), events) for page in self._pages):
+            self._pages = []
 
     def _seldom(self, delta: Delta, logprobs: Any, events: list[Event]) -> None:
         blocks = self.blocks

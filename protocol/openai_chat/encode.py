@@ -152,9 +152,7 @@ class StreamEncoder:
         if opened is None:
             raise LocalProtocolError(f"{event.field} for block {event.index}, which is not open for it")
         if event.field == "citation":
-            self._message.vendor.cite(event.value)
-        elif event.field == "annotations":
-            self._message.pages += event.value
+            self._message.cite(event.value)
         else:
             self._beside(opened, event, out)
 

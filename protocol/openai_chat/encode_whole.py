@@ -91,15 +91,13 @@ class WholeEncoder:
         if event.index not in self._open:
             raise LocalProtocolError(f"{event.field} for block {event.index}, which is not open for it")
         if event.field == "citation":
-            self._message.vendor.cite(event.value)
+            self._message.cite(event.value)
         elif event.field == "logprobs":
             for field, entries in event.value.items():
                 known = self._logprobs.setdefault(field, None)
                 if entries:
                     self._logprobs[field] = known = known or []
                     known += entries
-        elif event.field == "annotations":
-            self._message.pages += event.value
         else:
             self._lists.setdefault(event.field, []).extend(event.value)
 

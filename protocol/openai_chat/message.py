@@ -6,6 +6,7 @@ Tool calls are those that the client executes, numbered from 0. Clients of the t
 
 from typing import Any, Literal
 
+from protocol.citations import Citation
 from protocol.errors import LocalProtocolError
 from protocol.events import BlockKind, BlockStart, MessageStart, MessageStop, RawDelta, StopReason, Usage
 from protocol.json_strict import AmbiguousJson, loads_arguments
@@ -124,6 +125,13 @@ class Message:
             return "unseen" if self.tools else "legacy"
         offered = self.request.tool(event.name)
         return "custom" if offered is not None and offered.kind == "custom" else "function"
+
+    def cite(self, citation: Citation) -> None:
+        """Take a citation of the open text block."""
+        if self.is_same:
+            self.pages.append(citation.raw)
+        else:
+            self.vendor.cite(citation)
 
     def has_begun(self, index: int) -> bool:
         """Did the block begin?"""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, assert_never
 
 from protocol.fields import invalid
+from protocol.json_strict import loads_arguments
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
@@ -111,8 +112,7 @@ class MessageWriter:
                     texts.append(part.text)
                 case ToolUsePart():
                     note(self._draft, "messages[]", part.extra)
-                    function = {"name": self._names.upstream(part.name), "arguments": part.arguments or "{}"}
-                    calls.append({"id": self._id(part.id), "type": "function", "function": function})
+                    calls.append(self._call(part))
                 case ThinkingPart():
                     thoughts.append(part.text)
                 case RefusalPart() | SummaryPart():
@@ -135,6 +135,12 @@ class MessageWriter:
         if calls:
             message["tool_calls"] = calls
         return message
+
+    def _call(self, part: ToolUsePart) -> dict[str, Any]:
+        name = self._names.upstream(part.name)
+        if part.form == "custom" and self._row.vendor:
+            return {"id": self._id(part.id), "type": "custom", "custom": {"name": name, "input": loads_arguments(part.arguments)["input"]}}
+        return {"id": self._id(part.id), "type": "function", "function": {"name": name, "arguments": part.arguments or "{}"}}
 
 
 def _aside(text: str, before: list[str]) -> list[str]:

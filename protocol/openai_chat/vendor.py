@@ -10,7 +10,6 @@ from protocol.citations import Citation
 from protocol.events import BlockKind, BlockStart, MessageStart, MessageStop
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
 
-_WEB = "web_search_result_location"
 _UNSEEN = frozenset(("redacted_thinking",))
 """Blocks of which a client of this dialect sees nothing: reasoning that is sealed."""
 
@@ -22,7 +21,7 @@ class Vendor:
         self._start = start
         self._blocks: list[dict[str, Any]] = []
         self._calls: dict[int, tuple[dict[str, Any], list[str]]] = {}
-        self._pending: list[dict[str, Any] | Citation] = []
+        self._pending: list[Citation] = []
         self._citations: list[dict[str, Any]] = []
         self.annotations: list[dict[str, Any]] = []
 
@@ -39,19 +38,14 @@ class Vendor:
         """Take arguments of a call that the provider executes."""
         self._calls[index][1].append(text)
 
-    def cite(self, citation: dict[str, Any] | Citation) -> None:
+    def cite(self, citation: Citation) -> None:
         """Take a citation of the open text block."""
         self._pending.append(citation)
 
     def place(self, start: int, end: int) -> None:
         """The text block that was cited for ended: its characters in the whole content are `start` to `end`."""
         for citation in self._pending:
-            if isinstance(citation, Citation):
-                self._place(citation, start, end)
-            elif citation.get("type") == _WEB:
-                self.annotations.append({"type": "url_citation", "url_citation": _url_citation(citation, start, end)})
-            else:
-                self._citations.append({"start_index": start, "end_index": end, "citation": citation})
+            self._place(citation, start, end)
         self._pending = []
 
     def _place(self, citation: Citation, start: int, end: int) -> None:
@@ -62,7 +56,7 @@ class Vendor:
             found = {"start_index": start, "end_index": end, "title": citation.title, "url": citation.url}
             self.annotations.append({"type": "url_citation", "url_citation": found})
         else:
-            self._citations.append({"start_index": start, "end_index": end, "citation": citation.raw})
+            self._citations.append({"start_index": start, "end_index": end, "citation": citation.told})
 
     def object(self, stop: MessageStop) -> dict[str, Any]:
         """Return the object, {} if the answer was of this dialect."""
@@ -82,11 +76,6 @@ class Vendor:
             "usage": {**(before.get("usage") or {}), **(after.get("usage") or {})},
         }
         return {name: value for name, value in said.items() if value}
-
-
-def _url_citation(citation: dict[str, Any], start: int, end: int) -> dict[str, Any]:
-    title, url = citation.get("title"), citation.get("url")
-    return {"start_index": start, "end_index": end, "title": title or "", "url": url or ""}
 
 
 def _input(text: str) -> dict[str, Any]:

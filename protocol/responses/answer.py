@@ -3,12 +3,14 @@
 An item's own type says who runs its call (`protocol.responses.items`). What is not modelled is withheld by its name.
 """
 
+import re
 from typing import Any
 
 from protocol.bounds import MAX_BLOCKS
 from protocol.errors import RemoteProtocolError
 from protocol.events import AttachmentDelta, BlockKind, Event, Opaque
 from protocol.json_strict import dumps
+from protocol.logprobs import are_of
 from protocol.responses.blocks import Blocks, Item, Part, more_than
 from protocol.responses.items import (
     CARRIED_ITEMS,
@@ -21,6 +23,7 @@ from protocol.responses.items import (
     result_fields,
     server_input,
 )
+from protocol.tame import is_tame
 from protocol.unknown import named
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, False)
@@ -39,6 +42,9 @@ _PART_FIELDS = {
 }
 _TEXT_FIELD = {"refusal": "refusal"}
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_PHASES = ("commentary", "final_answer")
+_SEALED = re.compile(r"[A-Za-z0-9+/=_-]*")
+"""Encrypted data: base64 in its two alphabets."""
 _OF_CALL = frozenset(("type", "id", "call_id", "status", "created_by"))
 CONTENT, SUMMARY = "content", "summary"
 PART_NAMES = {"message": frozenset(("output_text", "refusal")), "reasoning": frozenset(("reasoning_text", "summary_text"))}
@@ -74,8 +80,8 @@ class Answer:
         if len(self.items) > MAX_BLOCKS:
             raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} items")
         item.id = _word(body, "call_id") or _word(body, "id")
-        if item.kind == "message" and isinstance(body.get("phase"), str):
-            item.fields["phase"] = body["phase"]
+        if item.kind == "message":
+            self._take_phase(item, body, events)
         elif item.kind in SERVER_ITEMS:
             # the call is told before its item ends, and this names its tool
             item.fields = body
@@ -128,7 +134,24 @@ class Answer:
                 if name not in known and value not in _EMPTY:
                     self.withhold(named(at, name), events)
 
+    def _tame(self, kind: str, fields: dict[str, Any], events: list[Event]) -> dict[str, Any]:
+        """Return what of a call's other fields is words and numbers: no policy reads it as text."""
+        kept: dict[str, Any] = {}
+        for name, value in fields.items():
+            if is_tame({name: value}) or (name == "fingerprint" and isinstance(value, str) and _SEALED.fullmatch(value)):
+                kept[name] = value
+            else:
+                self.withhold(named(f"{kind} field", name), events)
+        return kept
+
     # --- messages and reasoning ---
+
+    def _take_phase(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
+        phase = body.get("phase")
+        if phase in _PHASES:
+            item.fields["phase"] = phase
+        elif phase is not None:
+            self.withhold("message field phase", events)
 
     def part(self, item: Item, field: str, number: int, name: str, events: list[Event]) -> Part:
         """Return a part of a message or of reasoning; `number` is its place in `field`."""
@@ -146,15 +169,18 @@ class Answer:
             return
         if not isinstance(text, str):
             raise RemoteProtocolError("upstream sent something else where its dialect has a string")
+        is_new = bool(text) and not part.said()
         self.blocks.agree(item, part, text, events)
+        if kind == "output_text" and is_new:
+            self.logprobs(part, body.get("logprobs"), text, events)
         if kind == "output_text":
             self.blocks.cite(part, body.get("annotations"), events)
         self._odd(body, _PART_FIELDS.get(kind), "part field", events)
 
     def _texts(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
         fields = (CONTENT,) if item.kind == "message" else (SUMMARY, CONTENT)
-        if item.kind == "message" and isinstance(body.get("phase"), str):
-            item.fields["phase"] = body["phase"]
+        if item.kind == "message":
+            self._take_phase(item, body, events)
         for field in fields:
             self._parts(item, field, body.get(field), events)
         if item.is_done:
@@ -175,7 +201,9 @@ class Answer:
         # numbers may have gaps: the list has none
         numbers = [*seen, *range(seen[-1] + 1 if seen else 0, (seen[-1] + 1 if seen else 0) + len(parts) - len(seen))]
         for number, body in zip(numbers, parts, strict=True):
-            kind = _word(body, "type") if isinstance(body, dict) else ""
+            if not isinstance(body, dict):
+                raise RemoteProtocolError("upstream sent a part that is no object")
+            kind = _word(body, "type")
             known = item.parts.get((field, number))
             if known is None and kind not in PART_NAMES[item.kind]:
                 self.withhold(named("part", kind), events)
@@ -188,7 +216,7 @@ class Answer:
     # --- calls of the client's ---
 
     def _begin_call(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
-        fields = {name: body[name] for name in ("caller", "namespace") if body.get(name) is not None}
+        fields = self._tame(item.kind, {name: body[name] for name in ("caller", "namespace") if body.get(name) is not None}, events)
         space = _word(body, "namespace")
         item.name = f"{space}.{_word(body, 'name')}" if space else _word(body, "name")
         item.id = _word(body, "call_id")
@@ -212,7 +240,7 @@ class Answer:
         name, field = CLIENT_ITEMS[item.kind]
         value = body.get(field)
         arguments = value if isinstance(value, str) else dumps(value if isinstance(value, dict) else {}).decode()
-        rest = {n: v for n, v in body.items() if n not in _OF_CALL and n != field and v not in _EMPTY}
+        rest = self._tame(item.kind, {n: v for n, v in body.items() if n not in _OF_CALL and n != field and v not in _EMPTY}, events)
         item.name, item.id = name, _word(body, "call_id") or item.id
         if item.kind == "apply_patch_call" and item.pieces:
             diff = value.get("diff") if isinstance(value, dict) else None
@@ -234,7 +262,8 @@ class Answer:
     def _pending(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
         """The provider asks before it runs a call of an MCP server: nothing has run yet."""
         item.name, item.id = _word(body, "name"), _word(body, "id") or f"item_{item.number}"
-        fields = {"executor": "mcp_pending", "item": PENDING, "server_label": _word(body, "server_label")}
+        label = self._tame(item.kind, {"server_label": _word(body, "server_label")}, events)
+        fields = {"executor": "mcp_pending", "item": PENDING, **label}
         self.blocks.whole_call(item, BlockKind.TOOL_USE, fields, _word(body, "arguments"), events)
 
     # --- calls of the provider's ---
@@ -244,7 +273,8 @@ class Answer:
         row = SERVER_ITEMS[item.kind]
         item.name = row.name or _word(body, "name") or item.name
         item.id = item.id or f"item_{item.number}"
-        self.blocks.whole_call(item, BlockKind.SERVER_TOOL_USE, call_fields(item.kind, body), server_input(item.kind, body), events)
+        fields = self._tame(item.kind, call_fields(item.kind, body), events)
+        self.blocks.whole_call(item, BlockKind.SERVER_TOOL_USE, fields, server_input(item.kind, body), events)
 
     def _server(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
         field = SERVER_ITEMS[item.kind].input
@@ -291,9 +321,11 @@ class Answer:
             self.done(seen[place], body, events)
             place += 1
 
-    def logprobs(self, part: Part, entries: Any, events: list[Event]) -> None:
-        """Add the log probabilities of the text that came just before."""
-        if entries:
+    def logprobs(self, part: Part, entries: Any, text: str, events: list[Event]) -> None:
+        """Add the log probabilities of the `text` that came just before; what else they hold is withheld."""
+        if entries and not are_of(entries, text):
+            self.withhold("logprobs", events)
+        elif entries:
             events.append(AttachmentDelta(part.block, "logprobs", {"content": entries}))
 
 

@@ -103,7 +103,7 @@ def server_call(block: BlockStart, arguments: str) -> dict[str, Any]:
 
 def shown(item: dict[str, Any], include: frozenset[str]) -> dict[str, Any]:
     """Return an item of the provider's as the client asked to see it."""
-    hidden = {field: None for name, field in _HIDDEN.get(item["type"], ()) if name not in include and field in item}
+    hidden: dict[str, Any] = {field: None for name, field in _HIDDEN.get(item["type"], ()) if name not in include and field in item}
     if "results" in hidden and item["type"] == "web_search_call":
         item = {n: v for n, v in item.items() if n != "results"}
         hidden = {}

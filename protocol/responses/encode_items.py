@@ -10,6 +10,7 @@ from typing import Any
 
 from protocol.citations import Citation
 from protocol.errors import LocalProtocolError
+from protocol.errors_wire import NOT_THE_CLIENTS, clean
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -191,9 +192,8 @@ class Answer:
         if self._part is None:
             return
         self._part.pieces.append(event.text)
-        kind, _, number, _ = _PARTS[self._part.kind]
-        name = _PARTS[self._part.kind][1]
-        more = {"logprobs": []} if self._part.kind == "output_text" else {}
+        _, name, number, _ = _PARTS[self._part.kind]
+        more: dict[str, Any] = {"logprobs": []} if self._part.kind == "output_text" else {}
         self._put_part(f"response.{name}.delta", {"delta": event.text, **more}, number)
 
     # --- items and parts ---
@@ -204,7 +204,10 @@ class Answer:
 
     def _with_id(self, item: dict[str, Any]) -> dict[str, Any]:
         identity = item.get("id") if item["type"] == "mcp_approval_request" else None
-        return {"id": identity or item_id(PREFIXES[item["type"]], self._call_id, self._count), **{n: v for n, v in item.items() if n != "id"}}
+        return {
+            "id": identity or item_id(PREFIXES[item["type"]], self._call_id, self._count),
+            **{n: v for n, v in item.items() if n != "id"},
+        }
 
     def _done(self, item: dict[str, Any]) -> None:
         self.put("response.output_item.done", {"output_index": self._count, "item": item})
@@ -244,7 +247,7 @@ class Answer:
             self._place(citation, part, item, len(text))
         if part.entries:
             part.body["logprobs"] = part.entries
-        more = {"logprobs": part.entries} if part.kind == "output_text" else {}
+        more: dict[str, Any] = {"logprobs": part.entries} if part.kind == "output_text" else {}
         self._put_part(f"response.{text_event}.done", {field: text, **more}, number)
         self._put_part(f"response.{event}.done", {"part": part.body}, number)
         item["summary" if part.kind == "summary_text" else "content"].append(part.body)
@@ -273,7 +276,9 @@ class Answer:
     def _place(self, citation: Citation, part: _Part, item: dict[str, Any], length: int) -> None:
         if citation.kind == "url":
             start, end = (citation.start, citation.end) if 0 <= citation.start <= citation.end <= length else (0, length)
-            self._annotate({"type": "url_citation", "start_index": start, "end_index": end, "title": citation.title, "url": citation.url}, part)
+            self._annotate(
+                {"type": "url_citation", "start_index": start, "end_index": end, "title": citation.title, "url": citation.url}, part
+            )
         else:
             self._vendor.cite(citation, item["id"], part.number, length)
 
@@ -406,6 +411,4 @@ class Answer:
         self.put("response.failed", {"response": self.response})
 
     def _told(self, event: UpstreamFailed) -> str:
-        from protocol.errors_wire import NOT_THE_CLIENTS, clean
-
         return clean(NOT_THE_CLIENTS.get(event.kind, event.message))

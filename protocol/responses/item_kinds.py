@@ -1,5 +1,5 @@
-"""The items of Responses as data: which tools the client runs that have a type of their own, what the model's side of a conversation is made
-of, and how the ids that we give to items begin (docs/protocol.md, Responses clients)."""
+"""The items of Responses as data: which tools the client runs that have a type of their own, what the model's side of a conversation is
+made of, and how the ids that we give to items begin (docs/protocol.md, Responses clients)."""
 
 from typing import NamedTuple
 
@@ -39,9 +39,10 @@ CLIENT_ITEMS = frozenset(("mcp_approval_response", "additional_tools", "configur
 WITH_TOOLS = ("additional_tools", "tool_search_output")
 """Items that offer tools in the middle of a conversation."""
 PREFIXES = {
-    "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "web_search_call": "ws", "file_search_call": "fs",
-    "code_interpreter_call": "ci", "image_generation_call": "ig", "mcp_call": "mcp", "mcp_list_tools": "mcpl", "mcp_approval_request": "mcpr",
-    "program": "cm", "program_output": "cmo", "compaction": "cmp", **{one.call: one.prefix for one in TYPED},
+    "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "web_search_call": "ws",
+    "file_search_call": "fs", "code_interpreter_call": "ci", "image_generation_call": "ig", "mcp_call": "mcp", "mcp_list_tools": "mcpl",
+    "mcp_approval_request": "mcpr", "program": "cm", "program_output": "cmo", "compaction": "cmp",
+    **{one.call: one.prefix for one in TYPED},
     **{one.output: f"{one.prefix}o" for one in TYPED},
 }  # fmt: skip
 """How the ids of items begin."""

@@ -13,7 +13,8 @@ from protocol.fields import invalid
 from protocol.json_strict import dumps
 from protocol.request import NOTHING, CallForm, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 from protocol.responses import tools_read
-from protocol.responses.item_kinds import CLIENT_ITEMS, MODEL_ITEMS, TYPED_CALLS, TYPED_OUTPUTS, Typed, of_namespace
+from protocol.responses.item_kinds import CLIENT_ITEMS, MODEL_ITEMS, TYPED_CALLS, TYPED_OUTPUTS, TYPED_TOOLS, Typed, of_namespace
+from protocol.server_tools.data import table
 
 _OF_PARTS = ("type", "text", "refusal", "image_url", "file_id", "detail", "file_url", "file_data", "filename", "annotations", "logprobs")
 _OF_ITEMS = ("type", "role", "content", "id", "call_id", "name", "arguments", "output", "input", "namespace", "tools", "summary", "action",
@@ -274,7 +275,7 @@ def _result_piece(part: Any, at: str) -> str:
 
 
 def _tool_types() -> frozenset[str]:
-    return frozenset(tools_read.TYPED_TOOLS) | frozenset(tools_read.table().responses_tools)
+    return frozenset(TYPED_TOOLS) | frozenset(table().responses_tools)
 
 
 def _parts(content: Any, at: str) -> tuple[Part, ...]:

@@ -16,7 +16,7 @@ _OF_TOOLS = ("type", "name", "description", "parameters", "format", "tools", "ex
 
 
 def tools(items: list[Any], at: str = "tools", *, item: int = -1) -> tuple[Tool, ...]:
-    """Return the tools of a list; `item` numbers the item of the input that brings them, -1 for the request itself. Raises InvalidRequest."""
+    """Return the tools of a list; `item` numbers the item of the input that brings them, -1 for the request. Raises InvalidRequest."""
     param = at.partition("[")[0]
     read = tuple(one for i, tool in enumerate(items) for one in _tools(tool, f"{at}[{i}]", param))
     return read if item < 0 else tuple(msgspec.structs.replace(t, outer=t.outer | {"item": item}) for t in read)
@@ -34,10 +34,9 @@ def _tools(tool: Any, at: str, param: str) -> tuple[Tool, ...]:
     about = {"namespace": {"name": name, "description": description, **fields.rest(tool, "type", "name", "description", "tools")}}
     read = []
     for i, one in enumerate(inner):
-        kind = one.get("type") if isinstance(one, dict) else None
-        if kind not in ("function", "custom"):
+        if not isinstance(one, dict) or one.get("type") not in ("function", "custom"):
             invalid(f"{at}.tools[{i}] must be a function or a custom tool", param)
-        made = _one(one, str(kind), f"{at}.tools[{i}]", param)
+        made = _one(one, one["type"], f"{at}.tools[{i}]", param)
         read.append(msgspec.structs.replace(made, name=of_namespace(name, made.name), outer=about))
     return tuple(read)
 
@@ -54,8 +53,8 @@ def _one(tool: dict[str, Any], kind: str, at: str, param: str) -> Tool:
         return Tool(name, description, CUSTOM_SCHEMA, dict(fields.rest(tool, "type", "name", "description")), "custom")
     fields.refuse_lookalikes(tool, _OF_TOOLS)
     if kind in TYPED_TOOLS and not runs_at_provider(tool):
-        description, parameters = tool.get("description"), tool.get("parameters")
-        if kind == "tool_search" and not (isinstance(description, str | None) and isinstance(parameters, dict | None)):
+        shape = isinstance(tool.get("description"), str | None) and isinstance(tool.get("parameters"), dict | None)
+        if kind == "tool_search" and not shape:
             invalid(f"{at} must have an object as parameters and a string as description", param)
         return Tool(TYPED_TOOLS[kind], extra=tool, kind="client")
     if kind not in table().responses_tools:
@@ -118,8 +117,8 @@ def _name(choice: Any) -> str:
             namespace = more.get("namespace")
             return of_namespace(namespace if isinstance(namespace, str) else "", name)
         case {"type": "mcp", "server_label": str(label), **more} if label:
-            name = more.get("name")
-            return f"mcp_{label}.{name}" if isinstance(name, str) and name else f"mcp_{label}"
+            one = more.get("name")
+            return f"mcp_{label}.{one}" if isinstance(one, str) and one else f"mcp_{label}"
         case {"type": str(kind)} if kind in TYPED_TOOLS:
             return TYPED_TOOLS[kind]
         case {"type": str(kind)} if kind in table().responses_tools and kind != "mcp":

@@ -30,6 +30,7 @@ HELLO = [{"role": "user", "content": "hello"}]
 REVIEW = "/audit/reviews/ID/BLOCK"
 BODIES: dict[str, Any] = {
     "/v1/chat/completions": {"model": "demo", "messages": HELLO},
+    "/v1/responses": {"model": "demo", "input": HELLO},
     "/v1/messages": {"model": "demo", "messages": HELLO, "max_tokens": 50},
     "/v1/messages/count_tokens": {"model": "demo-openai", "messages": HELLO},
     REVIEW: {"label": "honest"},

@@ -17,7 +17,6 @@ from db.write.fit import fit
 from db.write.rows import pack
 from policy.session.effects import Respond
 from protocol import codecs, dialects, fields
-from protocol.anthropic.turn import TurnBuilder
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
@@ -32,10 +31,12 @@ from tests.fuzz.mutate import mutate
 from tests.fuzz.views import MAX_EVENT, UNKNOWN, DenyCalls, Drive, Way, encoded, merged, read_back, released
 from tests.support.checks.decoding import known
 from tests.support.checks.order import check_chat_frames, check_messages_frames
+from tests.support.upstreams import responses
 from tests.support.upstreams.recordings import OWN, recordings
 
 FOUND = Path(__file__).parent / "found"
 DIALECTS: tuple[DialectName, ...] = ("openai", "anthropic")
+UPSTREAMS: tuple[DialectName, ...] = (*DIALECTS, "responses")
 MARK = "withheld from every client 7f3a"
 
 
@@ -110,9 +111,11 @@ def check_stream(dialect: DialectName, data: bytes) -> None:
     # where a verdict cuts the turn, how much came of blocks that were open before the denied call is chance; no provider sends that
     if dialect == "openai" or not are_interleaved(decoded(dialect, chunks, unknown)):
         assert at_once.digest == one_by_one.digest
-    turn = TurnBuilder()
-    for chunk in chunks:
-        turn.feed(chunk)
+    if dialects.DIALECTS[dialect].has_turns:
+        turn = dialects.DIALECTS[dialect].turn_builder()
+        for chunk in chunks:
+            turn.feed(chunk)
+        turn.finish()
     check_released(way, at_once)
 
 
@@ -133,8 +136,8 @@ def check_whole(dialect: DialectName, data: bytes) -> None:
     """A whole answer likewise."""
     rng = rng_of(data)
     way = Way.chosen(dialect, rng)
-    turn = TurnBuilder()
-    turn.body(data)
+    if dialects.DIALECTS[dialect].has_turns:
+        dialects.DIALECTS[dialect].turn_builder().body(data)
     check_released(way, Drive(way, rng).whole(data))
 
 
@@ -255,13 +258,14 @@ def plant(dialect: DialectName, frame: dict[str, Any], rng: random.Random) -> bo
 def check_request(dialect: DialectName, data: bytes) -> None:
     """A request is read or refused; what is written from it is read again by its dialect, and says the same the second time."""
     rng = rng_of(data)
-    endpoint: Any = "chat" if dialect == "openai" else rng.choice(["messages", "count_tokens"])
+    endpoints = {"openai": ["chat"], "anthropic": ["messages", "count_tokens"], "responses": ["responses"]}
+    endpoint: Any = rng.choice(endpoints[dialect])
     try:
         request = dialects.DIALECTS[dialect].decode_request(data, endpoint=endpoint)
     except InvalidRequest:
         return
     families = frozenset(table().families) if rng.random() < 0.7 else frozenset[str]()
-    target = Target(dialect=rng.choice(DIALECTS), native_tools=rng.random() < 0.8, families=families, nonce="nonce")
+    target = Target(dialect=rng.choice(UPSTREAMS), native_tools=rng.random() < 0.8, families=families, nonce="nonce")
     try:
         written = codecs.encode_request(request, target, changed=True)
     except InvalidRequest:
@@ -272,10 +276,14 @@ def check_request(dialect: DialectName, data: bytes) -> None:
     assert not fields.ROUTING & body.keys()
     assert all(isinstance(name, str) for name in written.dropped)
     again = dialects.DIALECTS[target.dialect].decode_request(
-        written.body, endpoint="count_tokens" if target.dialect == "anthropic" else "chat"
+        written.body, endpoint="count_tokens" if target.dialect == "anthropic" else None
     )
     if target.dialect == dialect and target.native_tools:
-        assert json.loads(codecs.encode_request(again, target, changed=True).body or b"") == body
+        second = json.loads(codecs.encode_request(again, target, changed=True).body or b"")
+        for one in (body, second):
+            # a set, in whatever order
+            one["include"] = sorted(one.get("include") or ())
+        assert second == body
 
 
 # --- text and JSON ---
@@ -358,6 +366,32 @@ def stream_seeds(dialect: DialectName) -> list[bytes]:
     return own + [r.body for r in recordings() if r.dialect == dialect and r.is_stream and len(r.body) < 20_000]
 
 
+def responses_items() -> list[list[dict[str, Any]]]:
+    """Answers of Responses, as their items."""
+    kinds = [
+        responses.reasoning("gAAA", "One.", "Two."),
+        responses.message("Hello you", phase="commentary"),
+        responses.function_call("call_1", "bash", '{"command": "ls"}'),
+        {"type": "custom_tool_call", "call_id": "call_2", "name": "bash", "input": "ls"},
+        {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}, "results": [{"url": "u"}]},
+        {"type": "mcp_call", "name": "bash", "server_label": "box", "arguments": "{}", "output": "found"},
+        {"type": "mcp_approval_request", "name": "bash", "server_label": "box", "arguments": "{}"},
+        {"type": "shell_call", "call_id": "call_3", "action": {"commands": ["ls"]}, "environment": {"type": "local"}},
+        {"type": "program", "call_id": "call_4", "code": "x", "fingerprint": "gAAA"},
+    ]
+    return [[kind] for kind in kinds] + [kinds[:3], kinds[3:6], kinds]
+
+
+def responses_streams() -> list[bytes]:
+    """Those as streams."""
+    return [responses.frames(responses.events(items)) for items in responses_items()]
+
+
+def responses_wholes() -> list[bytes]:
+    """And whole."""
+    return [json.dumps(responses.response(items)).encode() for items in responses_items()]
+
+
 def whole_seeds(dialect: DialectName) -> list[bytes]:
     """Whole answers: those beside the repository, and what the encoders make of our streams."""
     found = [r.body for r in recordings() if r.dialect == dialect and not r.is_stream and len(r.body) < 40_000]
@@ -393,11 +427,14 @@ TARGETS = {
         FuzzTarget("anthropic-stream", lambda data: check_stream("anthropic", data), lambda: stream_seeds("anthropic")),
         FuzzTarget("openai-whole", lambda data: check_whole("openai", data), lambda: whole_seeds("openai")),
         FuzzTarget("anthropic-whole", lambda data: check_whole("anthropic", data), lambda: whole_seeds("anthropic")),
+        FuzzTarget("responses-stream", lambda data: check_stream("responses", data), responses_streams),
+        FuzzTarget("responses-whole", lambda data: check_whole("responses", data), responses_wholes),
         FuzzTarget("openai-records", lambda data: check_records("openai", data), lambda: odd_seeds("openai")),
         FuzzTarget("anthropic-records", lambda data: check_records("anthropic", data), lambda: odd_seeds("anthropic")),
         FuzzTarget("withheld", check_withheld, lambda: [b"%d" % n for n in range(50)]),
         FuzzTarget("openai-request", lambda data: check_request("openai", data), lambda: requests.seeds("openai")),
         FuzzTarget("anthropic-request", lambda data: check_request("anthropic", data), lambda: requests.seeds("anthropic")),
+        FuzzTarget("responses-request", lambda data: check_request("responses", data), lambda: requests.seeds("responses")),
         FuzzTarget("text-calls", check_scanner, text_seeds),
         FuzzTarget("json", check_json, lambda: [b'{"a": [1, -0.0, 1e3, "\\u00e9\\ud83d\\ude00", null, {"b": {}}]}', b"{}", b'{"a": 1}']),
         FuzzTarget("openai-error", lambda data: check_error("openai", data), lambda: requests.errors("openai")),

@@ -39,9 +39,10 @@ _CONFIG = Config.model_validate(
         "upstreams": {
             "openai": {"dialect": "openai", "base_url": "http://upstream/v1"},
             "anthropic": {"dialect": "anthropic", "base_url": "http://upstream"},
+            "responses": {"dialect": "responses", "base_url": "http://upstream/v1"},
             "prompted": {"dialect": "openai", "base_url": "http://upstream/v1", "native_tools": False},
         },
-        "models": [{"match": f"{name}-*", "upstream": name} for name in ("openai", "anthropic", "prompted")],
+        "models": [{"match": f"{name}-*", "upstream": name} for name in ("openai", "anthropic", "responses", "prompted")],
     }
 )
 UNKNOWN = ("event x", "delta x", "field novelty", "message field novelty", "text field novelty", "usage novelty")
@@ -134,7 +135,7 @@ class Way(msgspec.Struct, frozen=True):
     def chosen(upstream: DialectName, rng: random.Random) -> "Way":
         """Any way to an upstream of this dialect."""
         client: DialectName = rng.choice(["openai", "anthropic"])
-        names = ["openai", "prompted"] if upstream == "openai" else ["anthropic"]
+        names = ["openai", "prompted"] if upstream == "openai" else [upstream]
         policies = tuple(p for p in _POLICIES if rng.random() < 0.25)
         families = _FAMILIES if rng.random() < 0.5 else ()
         ask, model = rng.choice(_ASKS[client]), rng.choice(names) + "-x"

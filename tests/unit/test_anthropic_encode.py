@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import codecs
+from protocol.anthropic.cited import read_citation
+from protocol.citations import Citation
 from protocol.dialects import DIALECTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
@@ -26,6 +28,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
+from protocol.openai_chat.cited import read_citation as read_annotation
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import by_block, decode
 from tests.support.checks.order import check_messages_frames, read_frames
@@ -97,7 +100,7 @@ def test_a_compaction_is_one_delta_and_a_failed_one_none() -> None:
 def test_citations_come_out_in_their_own_dialect_only() -> None:
     for first, seen in ((SAME, True), (FOREIGN, False)):
         events: list[Event] = [first, BlockStart(0, BlockKind.TEXT, body={"citations": []}), TextDelta(0, "a")]
-        events += [AttachmentDelta(0, "citation", CITATION), BlockStop(0), STOP]
+        events += [AttachmentDelta(0, "citation", read_citation(CITATION)), BlockStop(0), STOP]
         streamed, at_once = (anthropic_answer(encode(events, streams=s), stream=s).content[0] for s in (True, False))
         want = {"type": "text", "text": "a", "citations": [CITATION]} if seen else {"type": "text", "text": "a"}
         assert streamed.model_dump(exclude_unset=True) == at_once.model_dump(exclude_unset=True) == want
@@ -105,10 +108,21 @@ def test_citations_come_out_in_their_own_dialect_only() -> None:
 
 def test_annotations_of_the_other_dialect_go_into_an_object_of_our_own() -> None:
     notes = [{"type": "url_citation", "url_citation": {"url": "https://weather.example", "start_index": 0, "end_index": 1}}]
-    events: list[Event] = [FOREIGN, BlockStart(0, BlockKind.TEXT), TextDelta(0, "a"), AttachmentDelta(0, "annotations", notes)]
-    events += [AttachmentDelta(0, "annotations", {"more": 1}), AttachmentDelta(0, "logprobs", {"content": []}), BlockStop(0), STOP]
+    events: list[Event] = [
+        FOREIGN,
+        BlockStart(0, BlockKind.TEXT),
+        TextDelta(0, "a"),
+        AttachmentDelta(0, "citation", read_annotation(notes[0])),
+    ]
+    events += [
+        AttachmentDelta(0, "citation", Citation(kind="url", url="https://a", title="t")),
+        AttachmentDelta(0, "logprobs", {"content": []}),
+        BlockStop(0),
+        STOP,
+    ]
     data = encode(events)
-    assert read_frames(data)[-2]["sluice"] == {"annotations": [*notes, {"more": 1}]} == body(events)["sluice"]
+    bare = {"type": "url_citation", "url": "https://a", "title": "t", "start_index": -1, "end_index": -1}
+    assert read_frames(data)[-2]["sluice"] == {"annotations": [*notes, bare]} == body(events)["sluice"]
     assert "citations" not in body(events)["content"][0]
     assert anthropic_answer(data, stream=True).content[0].model_dump(exclude_none=True) == {"type": "text", "text": "a"}
 
@@ -179,7 +193,7 @@ def test_a_raw_frame_is_written_only_inside_its_block() -> None:
 def test_an_attachment_belongs_to_the_open_block() -> None:
     for streams in (True, False):
         with pytest.raises(LocalProtocolError):
-            encode([SAME, AttachmentDelta(0, "citation", CITATION)], streams=streams)
+            encode([SAME, AttachmentDelta(0, "citation", read_citation(CITATION))], streams=streams)
 
 
 def test_an_explanation_is_written_where_the_session_leaves_it() -> None:
@@ -219,7 +233,7 @@ def _blocks(parts: list[tuple[str, Any]]) -> list[Event]:
         match kind:
             case "text":
                 events += [BlockStart(index, BlockKind.TEXT, body={"citations": []}), TextDelta(index, "a")]
-                events += [AttachmentDelta(index, "citation", {"cited": value})]
+                events += [AttachmentDelta(index, "citation", read_citation({"cited": value}))]
             case "thinking":
                 events += [BlockStart(index, BlockKind.THINKING), TextDelta(index, "a"), SignatureDelta(index, "s")]
             case "call":

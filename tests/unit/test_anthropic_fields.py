@@ -7,6 +7,7 @@ import pytest
 
 from protocol import codecs
 from protocol.anthropic.blocks import CARRIED
+from protocol.anthropic.cited import read_citation
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
@@ -98,8 +99,12 @@ def test_a_compaction_begins_when_it_is_complete() -> None:
 def test_citations_become_attachments(given: dict[str, Any], body: dict[str, Any] | None, attached: list[Any]) -> None:
     more = delta(0, "citations_delta", citation={"c": 3})
     events = stream(message(), start(0, type="text", text="a", **given), more, stop(0), *end())
-    want = [BlockStart(0, BlockKind.TEXT, body=body), TextDelta(0, "a"), *[AttachmentDelta(0, "citation", c) for c in attached]]
-    assert events[1:-1] == [*want, AttachmentDelta(0, "citation", {"c": 3}), BlockStop(0)]
+    want = [
+        BlockStart(0, BlockKind.TEXT, body=body),
+        TextDelta(0, "a"),
+        *[AttachmentDelta(0, "citation", read_citation(c)) for c in attached],
+    ]
+    assert events[1:-1] == [*want, AttachmentDelta(0, "citation", read_citation({"c": 3})), BlockStop(0)]
     assert whole({"type": "text", "text": "a", **given})[1:-1] == [*want, BlockStop(0)]
 
 

@@ -18,7 +18,7 @@ from db.seals.findings import Damage, Finding
 from gateway import index_page
 from pages.audit.api import served
 from protocol import bounds, errors, unknown_paths
-from protocol.dialects import DIALECTS, client_paths
+from protocol.dialects import CLIENTS, client_paths
 from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed
 from protocol.openai_chat.failures import _STATUSES
@@ -96,7 +96,7 @@ def test_every_error_of_ours_has_a_row_with_its_status_and_its_types() -> None:
     assert set(rows) == leaves - NOT_TOLD
     for cls in (c for c in CLASSES.values() if c.code in rows):
         status, code, _, *types, _, _ = rows[cls.code]
-        told = [json.loads(dialect.error_body(cls("x")))["error"] for dialect in DIALECTS.values()]
+        told = [json.loads(dialect.error_body(cls("x")))["error"] for dialect in CLIENTS.values()]
         assert [int(status), *names("".join(types))] == [cls.http_status, *(t["type"] for t in told)], code
         assert told[0]["code"] == cls.code
 
@@ -130,7 +130,7 @@ def test_every_more_exact_code_is_in_the_row_of_its_error() -> None:
 @pytest.mark.parametrize("kind", _STATUSES)
 def test_an_upstreams_error_becomes_what_the_page_says(kind: str) -> None:
     [row] = [row for row in tables(PAGE, "Errors")[1][1:] if names(row[0]) == [kind]]
-    for dialect, cell in zip(DIALECTS.values(), row[1:], strict=True):
+    for dialect, cell in zip(CLIENTS.values(), row[1:], strict=True):
         status, _, body = dialect.failed_response(UpstreamFailed(kind, "m", 500))
         error = json.loads(body)["error"]
         first = cell.partition(";")[0]

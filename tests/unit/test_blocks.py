@@ -12,6 +12,7 @@ from policy.session.chain import Chain
 from policy.session.effects import CallInfo
 from policy.session.outbox import Outbox
 from policy.session.slots import End
+from protocol.anthropic.cited import read_citation
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -310,7 +311,12 @@ def test_a_call_names_its_mcp_server_in_its_own_answer_and_in_a_later_one() -> N
 
 # --- attachments ---
 
-CITED: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "as he said"), AttachmentDelta(0, "citation", CITATION), BlockStop(0)]
+CITED: list[Event] = [
+    BlockStart(0, BlockKind.TEXT),
+    TextDelta(0, "as he said"),
+    AttachmentDelta(0, "citation", read_citation(CITATION)),
+    BlockStop(0),
+]
 
 
 @pytest.mark.case("U7")

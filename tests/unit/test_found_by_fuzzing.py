@@ -160,7 +160,7 @@ def test_annotations_of_a_whole_answer_with_calls_go_with_its_text() -> None:
     said = {"role": "assistant", "content": "x", "annotations": [annotation], "tool_calls": [call]}
     body = {"id": "m", "choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}]}
     events = codecs.decode_whole("openai", json.dumps(body).encode())
-    assert [e.value for e in events if isinstance(e, AttachmentDelta)] == [[annotation]]
+    assert [e.value.raw for e in events if isinstance(e, AttachmentDelta)] == [annotation]
     assert not [e for e in events if isinstance(e, Opaque)]
 
 

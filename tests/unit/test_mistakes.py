@@ -125,8 +125,8 @@ def test_the_words_are_plain(text: str, sentence: str) -> None:
         ("http://h:99999/v1", "is not a URL (its port is not a number from 0 to 65535)"),
         ("http://h:http/v1", "is not a URL (its port is not a number from 0 to 65535)"),
         ("http://[h/v1", "is not a URL"),
-        ("http://h/v1?a=b", "has a `?` or `#`"),
-        ("http://user:secret@h/v1#x", "has a `?` or `#`"),
+        ("http://h/v1?a=b&Key=secret", "has a key in its query (`Key`), which logs on the way show"),
+        ("http://user:secret@h/v1#x", "has a `#`: an upstream's address ends with its path or a query"),
         ("http://h/v1 ", "has blanks around it"),
     ],
 )

@@ -1,10 +1,11 @@
 """Every field of chat/completions answers: in, past the decoder, out again by the SDK; and none of them is a way around a policy."""
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from protocol.anthropic.cited import read_citation
 from protocol.dialects import DIALECTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
@@ -20,6 +21,7 @@ from protocol.events import (
     TextDelta,
     Usage,
 )
+from protocol.openai_chat.cited import read_citation as read_annotation
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import texts
 from tests.support.clients.sdk import openai_answer
@@ -97,7 +99,7 @@ PAGE = {"start_index": 0, "end_index": 1, "title": "t", "url": "https://a"}
 def test_annotations_come_once_at_the_end_of_the_text() -> None:
     one, two = ({"type": "url_citation", "url_citation": {**PAGE, "title": t}} for t in ("one", "two"))
     events = stream(chunk(content="a"), chunk(annotations=[one]), chunk(content="b"), chunk("stop", annotations=[two]))
-    assert [(e.index, e.value) for e in events if isinstance(e, AttachmentDelta)] == [(0, [one]), (0, [two])]
+    assert [(e.index, e.value) for e in events if isinstance(e, AttachmentDelta)] == [(0, read_annotation(one)), (0, read_annotation(two))]
     for choice in answers(events):
         assert [a.url_citation.title for a in choice.message.annotations] == ["one", "two"]
     frames = [json.loads(f[6:]) for f in encode(events).split(b"\n\n") if f.startswith(b"data: {")]
@@ -314,7 +316,7 @@ def test_a_cut_input_of_the_providers_call_stays_text() -> None:
 
 def test_offsets_of_citations_count_characters_of_the_whole_content() -> None:
     def cited(index: int, text: str, *citations: dict[str, Any]) -> list[Event]:
-        attached = [AttachmentDelta(index, "citation", c) for c in citations]
+        attached = [AttachmentDelta(index, "citation", read_citation(c)) for c in citations]
         return [BlockStart(index, BlockKind.TEXT), TextDelta(index, text[:1]), TextDelta(index, text[1:]), *attached, BlockStop(index)]
 
     page = {"type": "web_search_result_location", "url": "https://a", "title": None, "cited_text": "secret source", "encrypted_index": "x"}
@@ -339,7 +341,8 @@ def test_offsets_of_citations_count_characters_of_the_whole_content() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_what_goes_with_text_needs_its_block_open(stream: bool) -> None:
-    for field in ("citation", "annotations", "logprobs", "reasoning_details"):
+    fields: tuple[Literal["citation", "logprobs", "reasoning_details"], ...] = ("citation", "logprobs", "reasoning_details")
+    for field in fields:
         attached: Any = AttachmentDelta(0, field, {})
         with pytest.raises(LocalProtocolError):
             encode([MESSAGES, BlockStart(0, BlockKind.TEXT), BlockStop(0), attached], stream=stream)

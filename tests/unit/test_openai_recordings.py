@@ -188,7 +188,7 @@ def test_citations_of_pages_are_annotations_of_the_cited_text(name: str) -> None
     by_block = texts(events)
     for event, annotation in zip(cited, annotations, strict=True):
         at = annotation["url_citation"]
-        assert (at["title"], at["url"]) == (event.value["title"], event.value["url"])
+        assert (at["title"], at["url"]) == (event.value.title, event.value.url)
         assert message["content"][at["start_index"] : at["end_index"]] == by_block[event.index]
         assert annotation.keys() == {"type", "url_citation"} and at.keys() == {"title", "url", "start_index", "end_index"}
 

@@ -22,6 +22,7 @@ ALL = frozenset(("web_search", "code_execution", "mcp"))
 PNG = "data:image/png;base64,iVBORw0KGgo="
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 AUDIO = {"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}
+GRAMMAR = {"syntax": "lark", "definition": "x"}
 SERVER = {"type": "url", "url": "https://mcp.example/x", "name": "box"}
 
 
@@ -67,7 +68,7 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
         {"instructions": "a\n\nb", "input": [SENT, {"type": "message", "role": "developer", "content": "c"}]},
         (),
     ),
-    ("limits", {"max_completion_tokens": 99, "temperature": 0.5, "top_p": 1}, {"max_output_tokens": 99, "temperature": 0.5, "top_p": 1}, ()),
+    ("limits", {"max_completion_tokens": 99, "temperature": 0.5}, {"max_output_tokens": 99, "temperature": 0.5}, ()),
     ("sampling where it is refused", {"model": "gpt-5.5", "temperature": 0.5}, {"temperature": None}, ("temperature",)),
     ("effort", {"model": "gpt-5.5", "reasoning_effort": "minimal"}, {"reasoning": {"effort": "none"}}, ()),
     ("effort of a model nobody knows", {"reasoning_effort": "high"}, {"reasoning": {"effort": "high"}}, ()),
@@ -97,7 +98,7 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
         "custom tools and allowed ones",
         {
             "tools": [
-                {"type": "custom", "custom": {"name": "sql", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "x"}}}},
+                {"type": "custom", "custom": {"name": "sql", "format": {"type": "grammar", "grammar": GRAMMAR}}},
                 {"type": "function", "function": {"name": "look", "parameters": {}}},
             ],
             "tool_choice": {

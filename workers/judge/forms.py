@@ -36,8 +36,8 @@ _MAX_TOKENS = 1_024
 _TOOL = "judgement"
 _DESCRIPTION = "Give the judgement."
 _SIGNS: dict[JudgeReply, tuple[bytes, ...]] = {
-    "json_schema": (b"response_format", b"json_schema", b"output_config", b"output_format"),
-    "json_object": (b"response_format", b"json_object"),
+    "json_schema": (b"response_format", b"json_schema", b"output_config", b"output_format", b"text.format"),
+    "json_object": (b"response_format", b"json_object", b"text.format"),
     "tool": (b"tool",),
     "text": (),
 }

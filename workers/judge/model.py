@@ -16,9 +16,11 @@ from policy.base import JudgeQuestion
 from policy.judging import JudgementInvalid
 from protocol.config import BUILT_IN, Config, Upstream
 from protocol.dialects import DIALECTS
-from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
+from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamTokenMissing, UpstreamUnreachable
 from protocol.records import JudgementFacts
-from providers import endpoints
+from protocol.request import Endpoint
+from providers.doors.plain import Door, Sent
+from providers.doors.table import open_door
 from providers.http1 import Line, Pool
 from workers.judge import forms as judge_forms
 from workers.judge.forms import Asking, Forms
@@ -130,10 +132,12 @@ class _Reply:
 
     def __init__(self) -> None:
         self.status, self.retry_after, self.body = 0, "", b""
+        self.headers: Mapping[bytes, bytes] = {}
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Keep what is of interest."""
         self.status, self.retry_after = status, headers.get(b"retry-after", b"").decode("latin-1")
+        self.headers = headers
 
     def on_data(self, data: bytes, line: Line) -> None:
         """Take some of the body. Raises JudgementInvalid past the bound."""
@@ -152,11 +156,14 @@ class JudgeModels:
         self._config = config
         self._paces: dict[str, Pace] = {}
         self._forms = Forms()
+        self._doors: dict[str, Door] = {}
         self._pool = Pool(connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S)
 
     async def close(self) -> None:
         """Close the pool."""
         await self._pool.close()
+        for door in self._doors.values():
+            await door.close()
 
     async def ask(self, question: JudgeQuestion, trial: Trial) -> None:
         """Ask until there is a reply, which goes into `trial`. The caller sets the deadline.
@@ -175,7 +182,7 @@ class JudgeModels:
             try:
                 async with pace.turn():
                     trial.attempts += 1
-                    status, answer = await self._post(upstream, question.model, body)
+                    status, answer = await self._post(name, upstream, question.model, body)
             except _Busy as error:
                 busy += 1
                 if busy >= _MOST_BUSY:
@@ -198,13 +205,27 @@ class JudgeModels:
             if not asking.refused(status, answer):
                 raise JudgeUnavailable(f"the judge's upstream answered with status {status}{_in_forms(asking)}")
 
-    async def _post(self, upstream: Upstream, model: str, body: bytes) -> tuple[int, bytes]:
-        # anew for each question: its key may have changed
-        dialect = DIALECTS[upstream.dialect]
-        origin, path = endpoints.address(upstream, dialect.asked(dialect.answers, model))
-        head, reply = origin.head(path, endpoints.headers(upstream)), _Reply()
+    def _door(self, name: str, upstream: Upstream) -> Door:
+        """Return an upstream's door: the kept one where it holds tokens, else a new one, as its key may have changed."""
+        door = self._doors.get(name)
+        if door is None or door.is_fixed:
+            door = self._doors[name] = open_door(upstream)
+        return door
+
+    async def _sent(self, door: Door, endpoint: Endpoint, body: bytes) -> tuple[Sent, _Reply]:
+        sent, reply = await door.request(endpoint, body, ()), _Reply()
+        await self._pool.post(sent.origin, sent.head, sent.body, reply)
+        return sent, reply
+
+    async def _post(self, name: str, upstream: Upstream, model: str, body: bytes) -> tuple[int, bytes]:
+        dialect, door = DIALECTS[upstream.dialect], self._door(name, upstream)
+        endpoint = dialect.asked(dialect.answers, model)
         try:
-            await self._pool.post(origin, head, body, reply)
+            sent, reply = await self._sent(door, endpoint, body)
+            if sent.let_in is not None and door.is_stale(reply.status, reply.headers, sent.let_in):
+                _, reply = await self._sent(door, endpoint, body)
+        except UpstreamTokenMissing as error:
+            raise _Again(f"the judge's upstream cannot be asked: {error.message}") from error
         except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:
             raise _Again(f"the judge's upstream cannot be reached: {type(error).__name__}") from error
         if reply.status == 429 or reply.status >= 500:

@@ -13,7 +13,9 @@ from typing import Any, Literal
 from aiohttp import web
 
 Cutting = Literal["whole", "random", "events", "bytes"]
-PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell")
+PATHS = (
+    "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell", "/model/{model}/{way}",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

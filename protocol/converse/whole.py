@@ -1,0 +1,80 @@
+"""A whole Converse answer to events."""
+
+from typing import Any
+
+from protocol.bounds import MAX_BLOCKS
+from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start
+from protocol.converse.usage import read_usage
+from protocol.converse.wire import Answer, Block, convert, read
+from protocol.errors import RemoteProtocolError
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    SignatureDelta,
+    TextDelta,
+    UpstreamFailed,
+)
+from protocol.json_strict import dumps
+
+
+def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
+    """Decode a whole answer. Raises RemoteProtocolError."""
+    try:
+        answer, names = read(body, Answer, "answer")
+        message = answer.output.message
+        if message.role != "assistant":
+            raise RemoteProtocolError("upstream's message is not the assistant's")
+        if len(message.content) > MAX_BLOCKS:
+            raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
+        events: list[Event] = [MessageStart("", "", extra={"dialect": "converse"})]
+        for index, block in enumerate(message.content):
+            events += _block(index, block)
+    except ValueError as error:
+        raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
+    usage, native, withheld = read_usage(answer.usage)
+    names += withheld
+    names += ["answer trace"] if answer.trace is not None else []
+    names += ["answer additionalModelResponseFields"] if answer.additionalModelResponseFields not in (None, {}) else []
+    events += map(Opaque, names)
+    reason = read_reason(answer.stopReason)
+    if isinstance(reason, UpstreamFailed):
+        return [*events, reason]
+    return [*events, MessageStop(reason, usage, extra={"usage": native} if native else {})]
+
+
+def _block(index: int, value: dict[str, Any]) -> list[Event]:
+    kinds = [name[:60] for name in value]
+    block, unknown = convert(value, Block, "block")
+    said: list[Event] = []
+    if block.text is not None:
+        said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, block.text)] if block.text else []
+    elif block.citationsContent is not None:
+        text = "".join(piece.text for piece in block.citationsContent.content)
+        cited = [citation(index, found) for found in block.citationsContent.citations]
+        said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, text), *cited] if text else []
+    elif block.toolUse is not None:
+        first = call_start(index, block.toolUse)
+        given = block.toolUse.input
+        said = [first]
+        if isinstance(first, BlockStart) and given is not None and given != {}:
+            said.append(ArgumentsDelta(index, dumps(given).decode()))
+    elif block.toolResult is not None:
+        said = [result_start(index, block.toolResult, block.toolResult.content)]
+    elif block.reasoningContent is not None:
+        sealed, open_ = block.reasoningContent.redactedContent, block.reasoningContent.reasoningText
+        if sealed:
+            said = [redacted_start(index, [sealed])]
+        elif open_ is not None and (open_.text or open_.signature):
+            said = [BlockStart(index, BlockKind.THINKING)]
+            said += [TextDelta(index, open_.text)] if open_.text else []
+            said += [SignatureDelta(index, open_.signature)] if open_.signature else []
+    elif not unknown:
+        said = [Opaque(f"block {next(iter(kinds), '')}".rstrip())]
+    ends = [BlockStop(index)] if said and isinstance(said[0], BlockStart) else []
+    return [*said, *ends, *map(Opaque, unknown)]

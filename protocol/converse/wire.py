@@ -1,0 +1,234 @@
+"""The shape of Converse answers: typed, refusing unknown fields, with a slow way for what the fast one refuses.
+
+A field that nobody listed here may hold model output in another shape, so it is named, withheld and recorded, never dropped in silence.
+`p`, padding of a random length in every event, says nothing.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from protocol.events import Count
+from protocol.json_strict import loads_foreign
+from protocol.unknown import named, take_unknown
+
+
+class Reasoning(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A piece of thinking, of its signature or of what seals it whole (base64)."""
+
+    text: str = ""
+    signature: str = ""
+    redactedContent: str = ""
+
+
+class ToolInput(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A piece of a call's arguments."""
+
+    input: str = ""
+
+
+class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """More of a block: one of these."""
+
+    text: str | None = None
+    toolUse: ToolInput | None = None
+    reasoningContent: Reasoning | None = None
+    citation: dict[str, Any] | None = None
+    toolResult: list[dict[str, Any]] | None = None
+    image: Any = None
+
+
+class DeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """contentBlockDelta."""
+
+    contentBlockIndex: int
+    delta: Delta
+    p: Any = None
+
+
+class ToolUse(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A call; `input` in whole answers alone. `type` server_tool_use: the provider runs it."""
+
+    toolUseId: str
+    name: str
+    type: str = ""
+    input: Any = None
+
+
+class ToolResult(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """What came of a call that the provider ran; `content` in whole answers alone."""
+
+    toolUseId: str
+    type: str = ""
+    status: str = ""
+    content: list[dict[str, Any]] = []
+
+
+class Start(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """How a block begins: one of these. Text and thinking begin with their first piece."""
+
+    toolUse: ToolUse | None = None
+    toolResult: ToolResult | None = None
+    image: Any = None
+
+
+class StartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """contentBlockStart."""
+
+    contentBlockIndex: int
+    start: Start
+    p: Any = None
+
+
+class StopEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """contentBlockStop."""
+
+    contentBlockIndex: int
+    p: Any = None
+
+
+class MessageStartEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """messageStart."""
+
+    role: str
+    p: Any = None
+
+
+class MessageStopEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """messageStop."""
+
+    stopReason: str
+    additionalModelResponseFields: Any = None
+    p: Any = None
+
+
+class MetadataEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """metadata, the last event. `trace` of a guardrail quotes what it masked."""
+
+    usage: dict[str, Any] | None = None
+    metrics: Any = None
+    trace: Any = None
+    performanceConfig: Any = None
+    serviceTier: Any = None
+    p: Any = None
+
+
+class TokenUsage(msgspec.Struct, gc=False):
+    """The token counts that are modelled."""
+
+    inputTokens: Count | None = None
+    outputTokens: Count | None = None
+    cacheReadInputTokens: Count | None = None
+    cacheWriteInputTokens: Count | None = None
+
+
+class ReasoningText(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """Thinking of a whole answer."""
+
+    text: str = ""
+    signature: str = ""
+
+
+class WholeReasoning(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """Thinking of a whole answer, or what seals it."""
+
+    reasoningText: ReasoningText | None = None
+    redactedContent: str = ""
+
+
+class Said(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A piece of cited text."""
+
+    text: str = ""
+
+
+class Cited(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """Text with its sources."""
+
+    content: list[Said] = []
+    citations: list[dict[str, Any]] = []
+
+
+class Block(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A block of a whole answer: one of these."""
+
+    text: str | None = None
+    toolUse: ToolUse | None = None
+    toolResult: ToolResult | None = None
+    reasoningContent: WholeReasoning | None = None
+    citationsContent: Cited | None = None
+    image: Any = None
+
+
+class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The message of a whole answer; its blocks are read one by one."""
+
+    role: str
+    content: list[dict[str, Any]]
+
+
+class Output(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """What a whole answer puts out."""
+
+    message: Message
+
+
+class Answer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A whole answer."""
+
+    output: Output
+    stopReason: str
+    usage: dict[str, Any] | None = None
+    metrics: Any = None
+    trace: Any = None
+    performanceConfig: Any = None
+    serviceTier: Any = None
+    additionalModelResponseFields: Any = None
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+_BAD = (msgspec.MsgspecError, ValueError, RecursionError)
+_INSIDE: dict[type[msgspec.Struct], tuple[tuple[str, type[msgspec.Struct]], ...]] = {
+    DeltaEvent: (("delta", Delta),),
+    Delta: (("toolUse", ToolInput), ("reasoningContent", Reasoning)),
+    StartEvent: (("start", Start),),
+    Start: (("toolUse", ToolUse), ("toolResult", ToolResult)),
+    Block: (("toolUse", ToolUse), ("toolResult", ToolResult), ("reasoningContent", WholeReasoning), ("citationsContent", Cited)),
+    WholeReasoning: (("reasoningText", ReasoningText),),
+    Answer: (("output", Output),),
+    Output: (("message", Message),),
+}
+"""Which fields hold which structs."""
+_decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
+
+
+def read(data: bytes, model: type[T], what: str) -> tuple[T, list[str]]:
+    """Return `data` as `model` and the names of what it has no place for; `what` is the event in these. Raises ValueError."""
+    decoder = _decoders.get(model)
+    if decoder is None:
+        decoder = _decoders[model] = msgspec.json.Decoder(model)
+    try:
+        return decoder.decode(data), []
+    except _BAD:
+        pass
+    try:
+        return convert(loads_foreign(data), model, what)
+    except _BAD as error:
+        raise ValueError("not one of Converse") from error
+
+
+def convert(value: Any, model: type[T], what: str) -> tuple[T, list[str]]:
+    """Return a parsed object as `model`, and the names of what that has no place for. Raises ValueError."""
+    found: list[str] = []
+    _take(value, model, what, found)
+    try:
+        return msgspec.convert(value, model), found
+    except _BAD as error:
+        raise ValueError("not one of Converse") from error
+
+
+def _take(value: Any, model: type[msgspec.Struct], what: str, found: list[str]) -> None:
+    if isinstance(value, dict):
+        found += [named(what, name) for name in take_unknown(value, model)]
+        for name, inner in _INSIDE.get(model, ()):
+            _take(value.get(name), inner, f"{what}.{name}", found)

@@ -1,0 +1,316 @@
+"""generateContent answers, streamed and whole, to events (docs/protocol.md, Gemini).
+
+Each chunk of a stream is a whole answer that holds what is new. The finish reason ends all blocks, so calls are decided then, but text,
+usage and sources may still follow: the message ends where the stream does. A stream without a finish reason was cut.
+"""
+
+from typing import Any
+
+from protocol.errors import RemoteProtocolError
+from protocol.events import (
+    AttachmentDelta,
+    BlockKind,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+)
+from protocol.gemini import finish as finishes
+from protocol.gemini import grounding
+from protocol.gemini.blocks import Blocks
+from protocol.gemini.failures import failed_inside
+from protocol.gemini.partial import Arguments, whole
+from protocol.gemini.wire import CONTENTS, Candidate, Chunk, FunctionCall, Part, UsageMetadata, read_chunk
+from protocol.json_strict import dumps
+from protocol.sse import parse_event
+from protocol.tame import is_tame
+
+_CUT = "the upstream ended its answer without finishing it"
+_SEARCHES = frozenset(("GOOGLE_SEARCH_WEB", "GOOGLE_SEARCH_IMAGE", "GOOGLE_SEARCH"))
+_TOOL_NAMES = {"URL_CONTEXT": "web_fetch", "FILE_SEARCH": "file_search", **dict.fromkeys(_SEARCHES, "web_search")}
+"""What calls of the provider's tools are named, as in the other dialects; others go by their own word."""
+
+
+def usage_of(counts: UsageMetadata | None) -> Usage:
+    """Return the counts: cached tokens are among those of the prompt, and thoughts are not among those of the answer."""
+    if counts is None:
+        return Usage()
+    prompt, cached, tool = counts.prompt_token_count, counts.cached_content_token_count, counts.tool_use_prompt_token_count
+    said, thought = counts.candidates_token_count, counts.thoughts_token_count
+    fresh = None if prompt is None else max(0, prompt + (tool or 0) - (cached or 0))
+    return Usage(fresh, None if said is None and thought is None else (said or 0) + (thought or 0), cached, None, thought)
+
+
+class _Pending:
+    """A call whose arguments come in pieces. Nobody hears of it before it is complete."""
+
+    def __init__(self, name: str, identity: str) -> None:
+        self.name, self.identity, self.signature = name, identity, ""
+        self.arguments = Arguments()
+
+
+class _Message:
+    """One message: its blocks, and what is said about it as a whole."""
+
+    def __init__(self) -> None:
+        self.blocks = Blocks()
+        self.started = False
+        self.finish: str | None = None
+        self.usage: UsageMetadata | None = None
+        self._explanation = ""
+        self.is_blocked = False
+        self._pending: _Pending | None = None
+        self._last_code = ""
+        self._searched = self._fetched = False
+
+    @property
+    def has_pending(self) -> bool:
+        """Are the arguments of a call still coming?"""
+        return self._pending is not None
+
+    def take(self, chunk: Chunk, found: list[str], events: list[Event]) -> None:
+        """Take a chunk of a stream, or a whole answer."""
+        if chunk.usage_metadata is not None:
+            self.usage = chunk.usage_metadata
+        if not self.started:
+            self.started = True
+            events.append(MessageStart(chunk.response_id or "", chunk.model_version or "", Usage(), {"dialect": "gemini"}))
+        feedback = chunk.prompt_feedback
+        if feedback is not None and feedback.block_reason:
+            self.is_blocked = True
+            self._explanation = feedback.block_reason_message or feedback.block_reason
+        for position, candidate in enumerate(chunk.candidates or ()):
+            if position or candidate.index != 0:
+                events.append(Opaque("candidate"))
+            else:
+                self._candidate(candidate, events)
+        events.extend(map(Opaque, found))
+
+    def _candidate(self, candidate: Candidate, events: list[Event]) -> None:
+        for part in (candidate.content.parts if candidate.content is not None else None) or ():
+            self._part(part, events)
+        if candidate.grounding_metadata:
+            self._grounding(candidate.grounding_metadata, events)
+        if not self._fetched and (arguments := grounding.fetched(candidate.url_context_metadata)):
+            self._fetched = True
+            self.blocks.server_call("web_fetch", "", arguments, {"type": "urlContextMetadata"}, "", events)
+        for what in ("citation_metadata", "logprobs_result", "grounding_attributions"):
+            if getattr(candidate, what):
+                events.append(Opaque(f"candidate field {what}"))
+        if candidate.finish_reason and candidate.finish_reason != "FINISH_REASON_UNSPECIFIED":
+            self.finish = candidate.finish_reason
+            self._explanation = candidate.finish_message or self._explanation
+            if self._pending is not None:
+                # only STOP says that the model said all of it
+                if self.finish == "STOP":
+                    self._complete(events)
+                else:
+                    self._pending = None
+                    events.append(Opaque("part of a function call"))
+            self.blocks.close(events)
+
+    def _part(self, part: Part, events: list[Event]) -> None:
+        """Take a part, which has one content."""
+        contents = [name for name in CONTENTS if getattr(part, name) is not None]
+        if len(contents) + bool(part.text) > 1:
+            raise RemoteProtocolError("upstream sent a part with two contents")
+        signature = part.thought_signature or ""
+        if part.function_call is not None:
+            self._call(part.function_call, signature, events)
+            return
+        if self._pending is not None and (contents or part.text):
+            raise RemoteProtocolError("upstream sent something else inside a call")
+        if not contents:
+            self.blocks.text(BlockKind.THINKING if part.thought else BlockKind.TEXT, part.text or "", signature, events)
+            return
+        match contents[0]:
+            case "executable_code":
+                self._code(part.executable_code or {}, signature, events)
+            case "tool_call":
+                self._tool_call(part.tool_call or {}, signature, events)
+            case "code_execution_result":
+                body = part.code_execution_result or {}
+                self._result("codeExecutionResult", body, _word(body, "id") or self._last_code, signature, events)
+            case "tool_response":
+                self._result("toolResponse", part.tool_response or {}, _word(part.tool_response or {}, "id"), signature, events)
+            case "inline_data":
+                self._result("inlineData", part.inline_data or {}, "", signature, events)
+            case _:
+                self._result("fileData", part.file_data or {}, "", signature, events)
+
+    # --- calls ---
+
+    def _call(self, call: FunctionCall, signature: str, events: list[Event]) -> None:
+        pending, pieces = self._pending, call.partial_args
+        if pending is None:
+            if not call.name:
+                raise RemoteProtocolError("upstream sent a tool call without a name")
+            if pieces is None and not call.will_continue:
+                self.blocks.call(call.name, call.id or "", whole(call.args), signature, events)
+                return
+            pending = self._pending = _Pending(call.name, call.id or "")
+        elif call.name or (call.id and call.id != pending.identity):
+            raise RemoteProtocolError("upstream began a call inside another one")
+        if whole(call.args) != "{}":
+            raise RemoteProtocolError("upstream sent the arguments of one call whole and in pieces")
+        pending.signature = signature or pending.signature
+        pending.arguments.take(pieces or [])
+        if not call.will_continue:
+            self._complete(events)
+
+    def _complete(self, events: list[Event]) -> None:
+        if (pending := self._pending) is not None:
+            self._pending = None
+            self.blocks.call(pending.name, pending.identity, pending.arguments.text(), pending.signature, events)
+
+    # --- what the provider ran ---
+
+    def _code(self, code: dict[str, Any], signature: str, events: list[Event]) -> None:
+        arguments = dumps({name: value for name, value in code.items() if name != "id"}).decode()
+        self._last_code = self.blocks.server_call(
+            "code_execution", _word(code, "id"), arguments, {"type": "executableCode"}, signature, events
+        )
+
+    def _tool_call(self, call: dict[str, Any], signature: str, events: list[Event]) -> None:
+        kind = _word(call, "toolType")
+        name = _TOOL_NAMES.get(kind, kind.lower() or "tool")
+        self._searched = self._searched or name == "web_search"
+        self._fetched = self._fetched or name == "web_fetch"
+        body = {"type": "toolCall", "toolType": kind}
+        rest = {n: v for n, v in call.items() if n not in ("id", "toolType", "args")}
+        arguments = call.get("args") if not rest else {**rest, "args": call.get("args")}
+        if rest:
+            body["form"] = "whole"
+        self.blocks.server_call(name, _word(call, "id"), dumps(arguments or {}).decode(), body, signature, events)
+
+    def _result(self, name: str, body: dict[str, Any], call: str, signature: str, events: list[Event]) -> None:
+        self.blocks.other(name, {**body, "type": name} | ({"tool_use_id": call} if call else {}), signature, events)
+
+    def _grounding(self, metadata: dict[str, Any], events: list[Event]) -> None:
+        blocks = self.blocks
+        if blocks.open_kind is BlockKind.TEXT:
+            found = grounding.citations(metadata, "".join(blocks.pieces), blocks.said_before)
+            events.extend(AttachmentDelta(blocks.open_index, "citation", one) for one in found)
+        elif metadata.get("groundingChunks"):
+            events.append(Opaque("sources without a text"))
+        if not self._searched and (arguments := grounding.queries(metadata)):
+            self._searched = True
+            blocks.server_call("web_search", "", arguments, {"type": "groundingMetadata"}, "", events)
+
+    # --- the end ---
+
+    def end(self) -> list[Event]:
+        """The end, by what was said last."""
+        events: list[Event] = []
+        self.blocks.close(events)
+        events.append(self._stop())
+        return events
+
+    def _stop(self) -> Event:
+        word = self.finish
+        if word is None:
+            if not self.is_blocked:
+                return UpstreamFailed("api_error", _CUT)
+            reason: StopReason | None = StopReason.REFUSAL
+        else:
+            reason = finishes.meaning(word, has_calls=self.blocks.has_calls)
+        if reason is None:
+            return UpstreamFailed("api_error", finishes.failure(word or ""))
+        explanation = (self._explanation or word or "") if reason is StopReason.REFUSAL else ""
+        extra = {"native_stop": word} if word and is_tame(word) else {}
+        return MessageStop(reason, usage_of(self.usage), None, extra, explanation)
+
+
+def _word(body: dict[str, Any], name: str) -> str:
+    return value if isinstance(value := body.get(name), str) else ""
+
+
+class StreamDecoder:
+    """Streamed chunks to events. `unknown` is of no use here: nobody speaks this dialect to us."""
+
+    def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
+        self._message = _Message()
+        self._done = False
+
+    @property
+    def has_finish(self) -> bool:
+        """Has the finish reason come? Nothing but counts should follow."""
+        return self._message.finish is not None
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
+        _, data = parse_event(chunk)
+        if not data:
+            return []
+        if self._done:
+            return [Opaque("data after the end")]
+        try:
+            read, found = read_chunk(data)
+            if not found and (text := _only_text(read, self._message)) is not None:
+                return text
+            return self._take(read, found)
+        except ValueError as error:
+            self._done = True
+            raise RemoteProtocolError("upstream sent a chunk that is not one of its dialect") from error
+        except RemoteProtocolError:
+            self._done = True
+            raise
+
+    def _take(self, chunk: Chunk, found: list[str]) -> list[Event]:
+        if chunk.error:
+            self._done = True
+            return [failed_inside(chunk.error)]
+        events: list[Event] = []
+        self._message.take(chunk, found, events)
+        return events
+
+    def finish(self) -> list[Event]:
+        """The stream is over; nothing else says so."""
+        if self._done:
+            return []
+        self._done = True
+        message = self._message
+        return message.end() if message.started else [UpstreamFailed("api_error", _CUT)]
+
+
+def _only_text(chunk: Chunk, message: _Message) -> list[Event] | None:
+    """The event of a chunk that goes on with the open text, as nearly every chunk does; None for any other."""
+    candidates = chunk.candidates
+    if candidates is None or len(candidates) != 1 or chunk.error or chunk.prompt_feedback is not None:
+        return None
+    candidate = candidates[0]
+    content = candidate.content
+    if content is None or content.parts is None or len(content.parts) != 1:
+        return None
+    part = content.parts[0]
+    if not part.text or part != Part(part.text, part.thought) or candidate != Candidate(content, index=0):
+        return None
+    kind = BlockKind.THINKING if part.thought else BlockKind.TEXT
+    blocks = message.blocks
+    if not blocks.goes_on(kind) or message.has_pending:
+        return None
+    if chunk.usage_metadata is not None:
+        message.usage = chunk.usage_metadata
+    if kind is BlockKind.TEXT:
+        blocks.pieces.append(part.text)
+    return [TextDelta(blocks.open_index, part.text)]
+
+
+def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
+    """Decode a whole answer. Raises RemoteProtocolError."""
+    try:
+        answer, found = read_chunk(body)
+    except ValueError as error:
+        raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
+    if answer.error:
+        return [failed_inside(answer.error)]
+    message = _Message()
+    events: list[Event] = []
+    message.take(answer, found, events)
+    if message.finish is None and not message.is_blocked:
+        raise RemoteProtocolError("upstream's answer has no finish reason")
+    return events + message.end()

@@ -1,0 +1,79 @@
+"""Errors of generateContent: an upstream's, read, and what the gateway says in an upstream's place."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from protocol.errors import PipelineError
+from protocol.errors_wire import clean, failure, kind_of_status
+from protocol.events import UpstreamFailed
+from protocol.json_strict import dumps
+from protocol.sse import escape_breaks
+from protocol.value_count import count_values
+
+_KEY_REASONS = frozenset(("API_KEY_INVALID", "API_KEY_EXPIRED", "ACCESS_TOKEN_EXPIRED", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"))
+"""Google says 400 for a wrong key."""
+_BILLING = frozenset(("BILLING_DISABLED", "CONSUMER_SUSPENDED"))
+_DELAY = re.compile(r"(\d{1,6})(?:\.(\d{1,9}))?s")
+_MAX_DETAILS, _MAX_VALUES = 50, 10_000
+_STATUSES = {"RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503, "DEADLINE_EXCEEDED": 504, "UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403}
+
+
+def _payload(body: bytes) -> tuple[Any, dict[str, Any]]:
+    """The payload and its error; errors of streams come as a list of one."""
+    if count_values(body, _MAX_VALUES) > _MAX_VALUES:
+        return None, {}
+    try:
+        parsed = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None, {}
+    if isinstance(parsed, list) and parsed:
+        parsed = parsed[0]
+    error = parsed.get("error") if isinstance(parsed, dict) else None
+    return parsed, error if isinstance(error, dict) else {}
+
+
+def _details(error: dict[str, Any]) -> list[dict[str, Any]]:
+    details = error.get("details")
+    return [one for one in details[:_MAX_DETAILS] if isinstance(one, dict)] if isinstance(details, list) else []
+
+
+def _kind(status: int, error: dict[str, Any]) -> str:
+    reasons = {one.get("reason") for one in _details(error) if isinstance(one.get("reason"), str)}
+    if reasons & _KEY_REASONS:
+        return "authentication_error"
+    return "billing_error" if reasons & _BILLING else kind_of_status(status)
+
+
+def _delay(error: dict[str, Any]) -> str | None:
+    """The whole seconds after which to try again, rounded up."""
+    for one in _details(error):
+        delay = one.get("retryDelay")
+        if isinstance(delay, str) and (found := _DELAY.fullmatch(delay)) is not None:
+            return str(int(found[1]) + bool(found[2] and found[2].strip("0")))
+    return None
+
+
+def decode_error(status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
+    """Read an upstream's error answer. Never raises."""
+    payload, error = _payload(body)
+    return failure(_kind(status, error), payload, status, retry_after or _delay(error))
+
+
+def failed_inside(error: Any) -> UpstreamFailed:
+    """Return what an error inside an answer says."""
+    said = error if isinstance(error, dict) else {}
+    code, word = said.get("code"), said.get("status")
+    status = code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600 else 500
+    if status == 500 and isinstance(word, str):
+        status = _STATUSES.get(word, 500)
+    message = failure("api_error", {"error": said} if isinstance(said.get("message"), str) else None, 0, None).message
+    if not isinstance(said.get("message"), str):
+        message = "the upstream reported an error"
+    return UpstreamFailed(_kind(status, said), message, 0, _delay(said))
+
+
+def error_body(error: PipelineError) -> bytes:
+    """Return our own error as a body: what the gateway says in an upstream's place."""
+    return escape_breaks(dumps({"error": {"code": error.http_status, "message": clean(error.message)}}))

@@ -1,0 +1,99 @@
+"""What an answer is grounded on: its pages and passages as citations, and evidence of searches that no part shows.
+
+Gemini counts places in bytes of UTF-8, and says the text it means beside them. A place is kept only where that text stands there.
+"""
+
+from typing import Any
+
+from protocol.citations import Citation
+from protocol.json_strict import dumps
+
+_KINDS = {"web": "url", "maps": "url", "image": "url", "retrievedContext": "chunk"}
+_Place = tuple[int, int]
+
+
+def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation]:
+    """Return the citations of `text`, which `before` bytes of other texts preceded. Sources that no place names come without one."""
+    sources = [_source(one) for one in _objects(metadata.get("groundingChunks"))]
+    supports = _objects(metadata.get("groundingSupports"))
+    places = _places(supports, text, before)
+    found: list[Citation] = []
+    used: set[int] = set()
+    for support, (start, end) in zip(supports, places, strict=True):
+        indices = support.get("groundingChunkIndices")
+        for number in indices if isinstance(indices, list) else ():
+            if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(sources):
+                used.add(number)
+                kind, url, title, raw = sources[number]
+                cited = text[start:end] if start >= 0 else ""
+                found.append(Citation(kind=kind, url=url, title=title, start=start, end=end, cited_text=cited, raw=raw, dialect="gemini"))
+    for number, (kind, url, title, raw) in enumerate(sources):
+        if number not in used:
+            found.append(Citation(kind=kind, url=url, title=title, raw=raw, dialect="gemini"))
+    return found
+
+
+def queries(metadata: dict[str, Any]) -> str:
+    """Return the arguments of a search that this is evidence of, "" where it is none."""
+    said = metadata.get("webSearchQueries")
+    words = [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
+    if not words and not metadata.get("groundingChunks"):
+        return ""
+    return dumps({"queries": words}).decode()
+
+
+def fetched(metadata: Any) -> str:
+    """Return the arguments of a fetch that this is evidence of, "" where it is none."""
+    pages = _objects(metadata.get("urlMetadata")) if isinstance(metadata, dict) else []
+    urls = [page["retrievedUrl"] for page in pages if isinstance(page.get("retrievedUrl"), str)]
+    return dumps({"urls": urls}).decode() if urls else ""
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one if isinstance(one, dict) else {} for one in value] if isinstance(value, list) else []
+
+
+def _source(chunk: dict[str, Any]) -> tuple[Any, str, str, dict[str, Any]]:
+    for name, kind in _KINDS.items():
+        if isinstance(source := chunk.get(name), dict):
+            url, title = (v if isinstance(v := source.get(n), str) else "" for n in ("uri", "title"))
+            return kind, url, title, chunk
+    return "chunk", "", "", chunk
+
+
+def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Place]:
+    """The place of each support in code points, (-1, -1) where its text does not stand there."""
+    wanted: list[tuple[int, int, str]] = []
+    for support in supports:
+        segment = support.get("segment")
+        segment = segment if isinstance(segment, dict) else {}
+        start, end, said = segment.get("startIndex") or 0, segment.get("endIndex"), segment.get("text")
+        if type(start) is not int or type(end) is not int or not isinstance(said, str) or not 0 <= start < end:
+            start, end, said = -1, -1, ""
+        wanted.append((start, end, said))
+    offsets = {place - base for start, end, said in wanted if said for place in (start, end) for base in (before, 0)}
+    points = _code_points(text, offsets)
+    found = []
+    for start, end, said in wanted:
+        place = (-1, -1)
+        for base in (before, 0):
+            first, last = points.get(start - base, -1), points.get(end - base, -1)
+            if said and first >= 0 and last >= 0 and last - first == len(said) and text.startswith(said, first):
+                place = (first, last)
+                break
+        found.append(place)
+    return found
+
+
+def _code_points(text: str, offsets: set[int]) -> dict[int, int]:
+    """The code point at each of these bytes, where one begins there; one way through the text."""
+    data = text.encode("utf-8", "surrogatepass")
+    points: dict[int, int] = {}
+    at = count = 0
+    for offset in sorted(offsets):
+        if not 0 <= offset <= len(data) or (offset < len(data) and data[offset] & 0xC0 == 0x80):
+            continue
+        count += len(data[at:offset].decode("utf-8", "surrogatepass"))
+        at = offset
+        points[offset] = count
+    return points

@@ -1,0 +1,97 @@
+"""Recorded turns of Gemini: each part goes back with the signature that it came with (docs/protocol.md, Gemini).
+
+A signature belongs to its part, so a signed text and an unsigned one never become one. Reasoning without a signature stays out.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from protocol import event_turns
+from protocol.errors import RemoteProtocolError
+from protocol.event_turns import EventTurnBuilder, TurnBlock
+from protocol.events import BlockKind
+from protocol.gemini.blocks import SEAL
+from protocol.gemini.decode import StreamDecoder, decode_whole
+from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.request import ChatRequest, OtherPart, Part, ToolUsePart
+from protocol.turns import StoredTurn
+
+CALL = "functionCall"
+PARTS = "parts"
+"""Kinds of the parts that the record gives back: a call with what belongs to it, and parts as they are sent."""
+_EVIDENCE = frozenset(("groundingMetadata", "urlContextMetadata"))
+"""What only tells of a call of the provider's: there was no part of it."""
+
+
+class TurnBuilder(EventTurnBuilder):
+    """Builds turns of this dialect. A turn is complete with its finish reason: no word ends the stream."""
+
+    def __init__(self) -> None:
+        super().__init__(StreamDecoder, decode_whole)
+
+    def feed(self, chunk: bytes) -> None:
+        """Take one chunk of a stream."""
+        if self._has_ended:
+            # counts that come late are not of the turn
+            return
+        super().feed(chunk)
+        if isinstance(self._decoder, StreamDecoder) and self._decoder.has_finish and not self.is_broken:
+            try:
+                self._take(self._decoder.finish())
+            except RemoteProtocolError:
+                self.is_broken = True
+
+
+def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str) -> tuple[ChatRequest, str, list[str]]:
+    """Put recorded turns in the place of the client's. What a call without its signature needs is added, and noted, by the writer."""
+    written, _ = event_turns.with_turns(request, stored, _write, upstream=upstream)
+    return written, "", []
+
+
+def _write(block: TurnBlock, call: ToolUsePart | None) -> Part | None:
+    signature = {SEAL: block.signature} if block.signature else {}
+    match block.kind:
+        case BlockKind.TOOL_USE if call is not None:
+            body = {"call": {"id": call.id, "name": call.name, "arguments": call.arguments}, "id": block.id, **signature}
+            return OtherPart(CALL, body, "gemini")
+        case BlockKind.TEXT | BlockKind.THINKING if block.signature:
+            said: dict[str, Any] = {"text": block.text} | ({"thought": True} if block.kind is BlockKind.THINKING else {})
+            if block.body is not None:
+                return _parts(said | signature)
+            return _parts(said, {"text": "", **signature}) if block.kind is BlockKind.TEXT else _parts({"text": "", **signature})
+        case BlockKind.SERVER_TOOL_USE:
+            return _server_call(block, signature)
+        case BlockKind.OTHER:
+            return _other(block, signature)
+        case _:
+            return None
+
+
+def _parts(*parts: dict[str, Any]) -> OtherPart:
+    return OtherPart(PARTS, {PARTS: list(parts)}, "gemini")
+
+
+def _server_call(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
+    body = block.body or {}
+    kind = body.get("type")
+    if kind in _EVIDENCE:
+        return None
+    try:
+        arguments = loads_arguments(block.text or "{}")
+    except AmbiguousJson:
+        return None
+    identity = {"id": body["id"]} if "id" in body else {}
+    if kind == "executableCode":
+        return _parts({"executableCode": {**arguments, **identity}, **signature})
+    call = {"toolType": body.get("toolType"), **identity}
+    call |= arguments if body.get("form") == "whole" else {"args": msgspec.Raw(block.text.encode())} if block.text else {}
+    return _parts({"toolCall": call, **signature})
+
+
+def _other(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
+    body = {name: value for name, value in (block.body or {}).items() if name not in ("type", "tool_use_id")}
+    if block.name == SEAL:
+        return _parts({"text": "", **signature})
+    return _parts({block.name: body, **signature})

@@ -1,0 +1,41 @@
+"""Requests written for Gemini (docs/protocol.md, Gemini). Nobody speaks the dialect to us, so each request crosses."""
+
+from typing import Any
+
+from protocol.fields import invalid
+from protocol.gemini import models
+from protocol.gemini.messages_write import MessageWriter
+from protocol.gemini.options_write import write_options
+from protocol.gemini.tools_write import names_of, write_tools
+from protocol.json_strict import dumps
+from protocol.neutral import NeutralRequest
+from protocol.request import ChatRequest
+from protocol.target import Draft, Restore, Target, Translated
+
+
+def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True) -> Translated:
+    """Write the request for generateContent: its model and whether it streams are in the path. Raises InvalidRequest naming what it cannot
+    say or the key may not use."""
+    if isinstance(request, ChatRequest):
+        invalid("no client speaks this dialect", "model")
+    draft = Draft(request=request.request, target=target, words=request.words)
+    row, names = models.row(draft.request.model), names_of(draft)
+    writer = MessageWriter(draft, request, row, names)
+    config, tools = write_options(draft, row), write_tools(draft, row, names)
+    system, contents = writer.system(), writer.contents()
+    if tools.instruction:
+        system.append({"text": tools.instruction})
+    if not contents:
+        if not system:
+            invalid("messages has no content for this model's provider", "messages")
+        # the API wants a content of the user's; chat/completions does not
+        contents = [{"role": "user", "parts": [system.pop()]}]
+    body: dict[str, Any] = {"contents": contents}
+    if system and row.system:
+        body["systemInstruction"] = {"parts": system}
+    elif system:
+        contents[0]["parts"][:0] = system
+    body |= tools.body(row)
+    if config := config | tools.form:
+        body["generationConfig"] = config
+    return Translated(body=dumps(body), restore=Restore(names=names.changed(), json_tool=tools.json_tool), dropped=tuple(draft.dropped))

@@ -1,0 +1,228 @@
+"""A provider as the configuration names it: which API it speaks (its dialect), and by which door requests reach it.
+
+Pure, like the rest of the configuration: secrets are named by variable or file, never held. What a door does is `providers.doors`' work.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from protocol.addresses import check_base_url
+from protocol.config_faults import dialects_that
+from protocol.dialect import JudgeReply
+from protocol.dialects import DIALECTS
+from protocol.request import DialectName
+from protocol.target import Guided
+
+DoorName = Literal["plain", "azure", "vertex", "bedrock"]
+_SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+"""Others may be a key that somebody put in the wrong place, and are not repeated."""
+RUNTIME, MANTLE = "bedrock", "bedrock-mantle"
+"""The two services of Bedrock, as its signatures name them."""
+WAYS: Mapping[tuple[DoorName, str], tuple[DialectName, ...]] = {
+    ("azure", ""): ("openai", "responses", "anthropic"),
+    ("vertex", ""): ("gemini", "anthropic"),
+    ("bedrock", RUNTIME): ("converse", "anthropic"),
+    ("bedrock", MANTLE): ("openai", "responses", "anthropic"),
+}
+"""Which dialects are spoken behind a door, at each of its services. The plain one has them all."""
+_ENTRA = ("tenant", "client_id", "client_secret_env", "client_secret_file", "scope")
+_STATIC = ("access_key_env", "secret_key_env", "session_token_env")
+_SETTINGS: Mapping[DoorName, tuple[str, ...]] = {
+    "plain": (),
+    "azure": ("deployment", "api_version", *_ENTRA),
+    "vertex": ("project", "location", "credentials_file"),
+    "bedrock": ("region", "service", "credentials_file", *_STATIC),
+}
+"""The settings that only some doors have."""
+_DEPLOYED: tuple[DialectName, ...] = ("openai",)
+"""What Azure has at addresses that hold a deployment."""
+_KEYS_IN_QUERY = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token", "code", "sig", "subscription-key"))
+
+
+def _check_dialect(name: str) -> DialectName:
+    if name not in DIALECTS:
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": " or ".join(map(repr, DIALECTS))})
+    return name
+
+
+def _check_base_url(url: str) -> str:
+    check_base_url(url)
+    if wrong := next((name for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True) if name.lower() in _KEYS_IN_QUERY), ""):
+        raise ValueError(f"has a key in its query (`{wrong}`), which logs on the way show: take it out, and name it with api_key_env")
+    return url
+
+
+KnownDialect = Annotated[DialectName, AfterValidator(_check_dialect)]
+Part = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+"""One part of an address."""
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$")]
+
+
+class Upstream(BaseModel):
+    """A provider. Only gateways and judge workers look where its key is. [providers.md](providers.md) says how to point at each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dialect: KnownDialect
+    """Which API it speaks."""
+    door: DoorName = "plain"
+    """How requests reach it: with a key at an address of its own, or as Azure, Google's Vertex AI or Amazon Bedrock want them."""
+    base_url: Annotated[str, AfterValidator(_check_base_url)] = ""
+    """Its address: with `/v1` at the end for `openai` and `responses`, without it for `anthropic`. A query is sent with each request. For
+    `azure` the address of the resource; `vertex` and `bedrock` know theirs, and take another host where this names one."""
+    api_key_env: str | None = None
+    """The environment variable that holds its key. Without it and `api_key_file`, requests go without a key."""
+    api_key_file: str | None = None
+    """The file that holds its key; it goes before `api_key_env`."""
+    key_header: HeaderName | None = None
+    """The header that its key goes into, instead of the dialect's or the door's own. `authorization` has `Bearer` before the key."""
+    deployment: Part | None = None
+    """Azure: the deployment, for addresses of the older kind, which hold it (`/openai/deployments/NAME`). Unset: the `v1` API, where the
+    model that a client names is the deployment."""
+    api_version: Part | None = None
+    """Azure: `api-version` of each request; `deployment` needs one."""
+    tenant: Part | None = None
+    """Azure: the directory that gives tokens to `client_id`, instead of a key."""
+    client_id: Part | None = None
+    """Azure: the application that asks for tokens."""
+    client_secret_env: str | None = None
+    """The environment variable that holds its secret."""
+    client_secret_file: str | None = None
+    """The file that holds its secret; it goes before `client_secret_env`."""
+    scope: Literal["https://ai.azure.com/.default", "https://cognitiveservices.azure.com/.default"] | None = None
+    """Azure: what the token is for. Unset: the first one, with `deployment` the second."""
+    project: Part | None = None
+    """Vertex: the project that pays."""
+    location: Part | None = None
+    """Vertex: where models run, as `europe-west1` or `global`."""
+    credentials_file: str | None = None
+    """Vertex: the key of a service account, as JSON. Bedrock: a file of the form of `~/.aws/credentials`, of which the section `default` is
+    read, with keys that stand in it."""
+    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]{1,20}){1,3}-[0-9]{1,2}$")] | None = None
+    """Bedrock: where models run, as `eu-central-1`."""
+    service: Literal["bedrock", "bedrock-mantle"] | None = None
+    """Bedrock: `bedrock` is its own API (dialect `converse`; `anthropic` for Claude), `bedrock-mantle` the one that speaks the dialects of
+    others. Unset: `bedrock`."""
+    access_key_env: str | None = None
+    """Bedrock: the environment variable with the id of the key that signs requests, instead of an API key."""
+    secret_key_env: str | None = None
+    """Bedrock: the one with its secret."""
+    session_token_env: str | None = None
+    """Bedrock: the one with the token of a key that is for a time only."""
+    headers: dict[str, str] = {}
+    """Sent with each request; an `anthropic-beta` among them is joined with the request's own names. Values of 8 characters or more are
+    masked in error answers, like the key."""
+    native_tools: bool = True
+    """False: its models have no tool calls of their own; tools go into the prompt and calls are read out of the text (docs/tools.md)."""
+    calls: Annotated[int, Field(ge=1)] | None = None
+    """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Set it to what the
+    provider takes, so that one key does not use it up. Unset: no bound."""
+    guided: Guided = ""
+    """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`. Empty: not at all."""
+    judge_reply: JudgeReply | None = None
+    """In which form its models are asked for a judgement; `json_object` is for `openai` only. Unset: judge workers learn it from what the
+    upstream refuses (docs/policies.md#tool_judge)."""
+
+    @model_validator(mode="after")
+    def _guides_what_it_can(self) -> "Upstream":
+        own = DIALECTS[self.dialect]
+        if self.judge_reply is not None and self.judge_reply not in own.judge_replies:
+            *some, last = own.judge_replies
+            others = dialects_that(lambda d: self.judge_reply in d.judge_replies)
+            raise ValueError(f"`judge_reply: {self.judge_reply}` is for {others}; {own.name} has {', '.join(some)} and {last}")
+        if self.guided and (self.native_tools or not own.takes_guided):
+            raise ValueError(f"`guided` is for upstreams of {dialects_that(lambda d: d.takes_guided)} with `native_tools: false`")
+        return self
+
+    @model_validator(mode="after")
+    def _has_what_its_door_needs(self) -> "Upstream":
+        if found := [*self._foreign(), *self._missing()]:
+            raise ValueError("; ".join(found))
+        return self
+
+    def _has(self, *names: str) -> list[str]:
+        return [name for name in names if getattr(self, name) is not None]
+
+    def _foreign(self) -> Iterator[str]:
+        """Yield what is set and belongs to another door, or contradicts what else is set."""
+        known = _SETTINGS[self.door]
+        for name in self._has(*dict.fromkeys(name for names in _SETTINGS.values() for name in names)):
+            if name not in known:
+                doors = " or ".join(f"`door: {door}`" for door, names in _SETTINGS.items() if name in names)
+                yield f"`{name}` is for {doors}: take it out, or name that door"
+        spoken = WAYS.get((self.door, self.at), ())
+        if self.door != "plain" and self.dialect not in spoken:
+            where = f"`door: {self.door}`" + (f" with `service: {self.at}`" if self.at else "")
+            yield f"the dialect {self.dialect} is not spoken behind {where}: {', '.join(spoken)} are"
+        if self.door == "vertex" and self._has("api_key_env", "api_key_file", "key_header"):
+            yield "`door: vertex` takes a service account in `credentials_file`: take api_key_env, api_key_file and key_header out"
+        ways = [*self._has("api_key_file", "api_key_env")[:1], *self._has(*_ENTRA, *_STATIC)[:1]]
+        if self.door == "bedrock":
+            ways += self._has("credentials_file")
+        if len(ways) > 1:
+            yield f"`{ways[0]}` and `{ways[1]}` are two ways to pay: keep one"
+        if self.deployment is not None and self.dialect not in _DEPLOYED:
+            yield f"`deployment` is for the dialect {', '.join(_DEPLOYED)}: take it out, the model that a client names is the deployment"
+
+    def _missing(self) -> Iterator[str]:
+        """Yield what this door cannot do without."""
+        if self.door in ("plain", "azure") and not self.base_url:
+            as_in = "https://NAME.openai.azure.com" if self.door == "azure" else "https://HOST/v1"
+            yield f"`base_url` is missing: write where it is, as in {as_in}"
+        needed: list[str] = {"vertex": ["project", "location", "credentials_file"], "bedrock": ["region"]}.get(self.door, [])
+        if self._has(*_ENTRA):
+            needed += ["tenant", "client_id", *([] if self.client_secret_file else ["client_secret_env"])]
+        if self._has(*_STATIC):
+            needed += ["access_key_env", "secret_key_env"]
+        if self.deployment is not None:
+            needed.append("api_version")
+        for name in needed:
+            if getattr(self, name) is None:
+                yield f"`{name}` is missing"
+        if self.door == "bedrock" and not self._has("api_key_env", "api_key_file", "credentials_file", *_STATIC):
+            yield "nothing says how to pay: name an API key with `api_key_env`, or a signing key with `access_key_env` and `secret_key_env`"
+
+    @property
+    def at(self) -> str:
+        """Which service of Bedrock it is; empty for other doors."""
+        return (self.service or RUNTIME) if self.door == "bedrock" else ""
+
+    @property
+    def counts(self) -> bool:
+        """Can it be asked to count a request's tokens? Bedrock's own API cannot, whatever its dialect has."""
+        return DIALECTS[self.dialect].counts and self.at != RUNTIME
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The settings that name environment variables, with the names, where a file does not go before."""
+        names = ["access_key_env", "secret_key_env", "session_token_env"]
+        names += [] if self.api_key_file else ["api_key_env"]
+        names += [] if self.client_secret_file else ["client_secret_env"]
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The settings that name files with secrets, with the names."""
+        return {name: value for name in ("api_key_file", "client_secret_file", "credentials_file") if (value := getattr(self, name))}
+
+    @property
+    def key_variable(self) -> str:
+        """How to speak of the variable with its key, without repeating what may be a key."""
+        return named_variable("api_key_env", self.api_key_env or "")
+
+    @property
+    def key_place(self) -> str:
+        """Where its key, or what gets it a token, is said to be; empty where nothing says."""
+        places = [f"the file {one}" for one in self.files.values()]
+        setting = next((one for one in ("api_key_env", "client_secret_env", "secret_key_env") if one in self.variables), "")
+        return places[0] if places else named_variable(setting, self.variables[setting]) if setting else ""
+
+
+def named_variable(setting: str, name: str) -> str:
+    """How to speak of a variable that a setting names, without repeating what may be a key."""
+    return f"the variable {name}" if _SHOWN_VARIABLE.fullmatch(name) else f"the variable that {setting} names"

@@ -1,0 +1,59 @@
+"""Vertex AI of Google: models of Google (dialect gemini) and Claude (dialect anthropic) in a project, with a service account's token.
+
+Claude's body has no `model`, which stands in the path, and names the version that the header has elsewhere. Beta features stay in the
+header.
+"""
+
+from urllib.parse import quote
+
+import msgspec
+
+from protocol.request import Endpoint
+from providers import endpoints, google_token
+from providers.doors.plain import fields_of, model_of, value_of
+from providers.doors.tokened import TokenedDoor
+from providers.tokens import Token
+
+CLAUDE_VERSION = "vertex-2023-10-16"
+_HOSTS = {
+    "global": "aiplatform.googleapis.com", "us": "aiplatform.us.rep.googleapis.com", "eu": "aiplatform.eu.rep.googleapis.com",
+}  # fmt: skip
+_PUBLISHERS = {"gemini": "google", "anthropic": "anthropic"}
+_ENVELOPED = frozenset(("anthropic",))
+"""Dialects whose body has the model taken out."""
+
+
+class VertexDoor(TokenedDoor):
+    """Models of one publisher in a project and a location."""
+
+    def base(self) -> str:
+        """The publisher's place in the project."""
+        upstream, location = self.upstream, self.upstream.location or ""
+        host = upstream.base_url or f"https://{_HOSTS.get(location, f'{location}-aiplatform.googleapis.com')}"
+        project, publisher = quote(upstream.project or "", safe=":"), _PUBLISHERS[upstream.dialect]
+        return endpoints.based(host, f"/v1/projects/{project}/locations/{location}/publishers/{publisher}")
+
+    def path(self, endpoint: Endpoint) -> str:
+        """Where an endpoint is; models of Google may have an `@` in their names."""
+        return super().path(endpoint).replace("%40", "@")
+
+    def edited(self, endpoint: Endpoint, body: bytes) -> tuple[str, bytes]:
+        """Return a request's path and body."""
+        if self.upstream.dialect not in _ENVELOPED:
+            return self.path(endpoint), body
+        fields = fields_of(body)
+        fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(CLAUDE_VERSION))
+        if endpoint == "count_tokens":
+            return "/models/count-tokens:rawPredict", msgspec.json.encode(fields)
+        model = quote(model_of(fields), safe="@:")
+        kind = "streamRawPredict" if value_of(fields, "stream") is True else "rawPredict"
+        del fields["model"]
+        return f"/models/{model}:{kind}", msgspec.json.encode(fields)
+
+    def listing(self) -> str | None:
+        """Models are not listed where they are asked."""
+        return None
+
+    async def ask(self) -> Token:
+        """Get a token for the service account."""
+        return await google_token.ask(self._pool, self.upstream.credentials_file or "")

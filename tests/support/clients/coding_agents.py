@@ -1,0 +1,176 @@
+"""Coding agents as their users run them: each once, on one task, with a home of its own and no network but loopback addresses.
+
+They are no part of the repository: npm and pip install them into a folder that stays between runs, `SLUICE_AGENTS_DIR`, which is `.cache/agents`
+unless it is set. Where that cannot be, their tests are skipped and say why.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.clients.packages import CACHE, CLIENTS
+
+AGENTS = Path(__file__).parents[2] / "agents"
+TASK = "Run the two commands that you are given, then say that all is done."
+RUN_S = 90
+INSTALL_S = 400
+_NPM = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "--prefix"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended: what it printed, and the folder in which it worked."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n{self.out[-2000:]}\n{self.err[-2000:]}"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent. `clients`: the dialects of clients that it can be set to speak; `command(bin, url, model, home, dialect)`."""
+
+    name: str
+    package: str
+    binary: str
+    clients: tuple[str, ...]
+    command: Callable[["Place"], tuple[list[str], dict[str, str]]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an agent runs and whom it asks."""
+
+    program: str
+    url: str
+    key: str
+    model: str
+    dialect: str
+    home: Path
+
+
+def _codex(place: Place) -> tuple[list[str], dict[str, str]]:
+    settings = place.home / ".codex"
+    settings.mkdir(parents=True)
+    lines = [
+        f'model = "{place.model}"', 'model_provider = "sluice"', 'web_search = "disabled"', "", "[model_providers.sluice]", 'name = "Sluice"',
+        f'base_url = "{place.url}/v1"', 'env_key = "SLUICE_AGENT_KEY"', 'wire_api = "responses"', "request_max_retries = 0",
+        "stream_max_retries = 0",
+    ]  # fmt: skip
+    (settings / "config.toml").write_text("\n".join(lines) + "\n")
+    command = [place.program, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK]
+    return command, {"CODEX_HOME": str(settings), "SLUICE_AGENT_KEY": place.key}
+
+
+def _claude(place: Place) -> tuple[list[str], dict[str, str]]:
+    command = [place.program, "-p", TASK, "--allowedTools", "Bash", "--model", place.model]
+    quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1"}
+    return command, {"ANTHROPIC_BASE_URL": place.url, "ANTHROPIC_AUTH_TOKEN": place.key, "ANTHROPIC_SMALL_FAST_MODEL": place.model, **quiet}
+
+
+def _opencode(place: Place) -> tuple[list[str], dict[str, str]]:
+    packages = {"openai": "@ai-sdk/openai-compatible", "anthropic": "@ai-sdk/anthropic", "responses": "@ai-sdk/openai"}
+    options = {"baseURL": f"{place.url}/v1", "apiKey": place.key}
+    provider = {"npm": packages[place.dialect], "name": "Sluice", "options": options, "models": {place.model: {"name": place.model}}}
+    named = f"sluice/{place.model}"
+    settings = {"provider": {"sluice": provider}, "model": named, "small_model": named, "autoupdate": False, "share": "disabled"}
+    more = {"permission": {"bash": "allow", "edit": "allow"}, "enabled_providers": ["sluice"]}
+    environment = {"OPENCODE_CONFIG_CONTENT": json.dumps({**settings, **more}), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    return [place.program, "run", TASK], environment
+
+
+def _openai_agents(place: Place) -> tuple[list[str], dict[str, str]]:
+    script = str(AGENTS / "openai_agents.py")
+    told = json.dumps({"url": f"{place.url}/v1", "key": place.key, "model": place.model, "dialect": place.dialect, "task": TASK})
+    return [place.program, "-I", script, told], {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
+
+
+CODING_AGENTS = {
+    a.name: a
+    for a in (
+        Agent("codex", "@openai/codex@0.171.0", "codex", ("responses",), _codex),
+        Agent("claude-code", "@anthropic-ai/claude-code@2.1.197", "claude", ("anthropic",), _claude),
+        Agent("opencode", "opencode-ai@1.18.33", "opencode", ("openai", "anthropic", "responses"), _opencode),
+        Agent("openai-agents", "", "python", ("responses", "openai"), _openai_agents),
+    )
+}
+
+
+def _folder() -> Path:
+    chosen = os.environ.get("SLUICE_AGENTS_DIR")
+    return Path(chosen) if chosen else CACHE / "agents"
+
+
+def _done(*command: str, cwd: Path) -> None:
+    """Run a command of an installation; skips the test where it fails."""
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"could not be installed in {INSTALL_S} s")
+    if done.returncode:
+        pytest.skip(f"could not be installed: {done.stderr[-300:]}")
+
+
+def installed(agent: Agent) -> str:
+    """The path of its program, installed now or before. Skips the test where it cannot be had."""
+    if not agent.package:
+        return _python()
+    if not shutil.which("npm"):
+        pytest.skip(f"{agent.name} needs npm, which is not here")
+    place = _folder() / agent.package.replace("/", "-").lstrip("@")
+    program = place / "node_modules" / ".bin" / agent.binary
+    if not (place / "whole").exists():
+        place.mkdir(parents=True, exist_ok=True)
+        _done(*_NPM, str(place), agent.package, cwd=place)
+        name = agent.package.rpartition("@")[0]
+        for script in ("install.cjs", "postinstall.mjs"):
+            # these put the binary of the optional dependency where the program is, and nothing else
+            if (place / "node_modules" / name / script).exists():
+                _done("node", script, cwd=place / "node_modules" / name)
+        (place / "whole").touch()
+    return str(program)
+
+
+def _python() -> str:
+    wanted = CLIENTS / "requirements-agents.txt"
+    place = _folder() / "openai-agents"
+    if not (place / "whole").exists() or (place / "whole").read_text() != wanted.read_text():
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        _done(sys.executable, "-m", "venv", "env", cwd=place)
+        pip = [str(place / "env" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+        _done(*pip, "--no-deps", "--only-binary=:all:", "-r", str(wanted), cwd=place)
+        (place / "whole").write_text(wanted.read_text())
+    return str(place / "env" / "bin" / "python")
+
+
+def run(agent: Agent, folder: Path, url: str, key: str, model: str, dialect: str) -> Ran:
+    """Run it on the task, asking `model` at `url`, in a folder and a home of its own."""
+    program = installed(agent)
+    home, work, scratch = folder / "home", folder / "work", folder / "scratch"
+    for one in (home, work, scratch):
+        one.mkdir()
+    command, own = agent.command(Place(program, url, key, model, dialect, home))
+    # nothing of this machine's own settings, and whatever is not on loopback ends at a closed port
+    nowhere = "http://127.0.0.1:9"
+    network = {"HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "http_proxy": nowhere, "https_proxy": nowhere}
+    network |= {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    base = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", "LANG": "C.UTF-8", "TMPDIR": str(scratch)}
+    try:
+        done = subprocess.run(
+            command, cwd=work, env={**base, **network, **own}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_S, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        return Ran(-1, str(late.stdout), str(late.stderr), work)
+    return Ran(done.returncode, done.stdout, done.stderr, work)
