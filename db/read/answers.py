@@ -171,7 +171,7 @@ class AnswerReader:
             .select_from(Call)
             .outerjoin(RequestBody, RequestBody.call_id == literal(call))
             .outerjoin(Release, (Release.call_id == literal(call)) & (Release.number == last))
-            .where(Call.call_id == call, Call.dialect == self._dialect, made_with(key))
+            .where(Call.call_id == call, Call.dialect.in_([self._dialect]), made_with(key))
         )
         row = (await connection.execute(statement)).one_or_none()
         if row is None:

@@ -331,7 +331,7 @@ class DeferringSession(Session):
         assert first is not None
         self._first_dialect = first.dialect
         try:
-            request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+            request = self.request = opening.rebuilt(DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint))
             self._chain = self._make_chain(request)
             self._chain.is_deferred = True
             self._approved = self._approve(request)

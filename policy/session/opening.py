@@ -16,14 +16,14 @@ from protocol.addresses import refuse_private
 from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
 from protocol.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
 from protocol.dialects import DIALECTS
-from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, PolicyFailed
+from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
 from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
 from protocol.json_strict import dumps
 from protocol.kept import KeptAnswers, WantedAnswers
 from protocol.kept import refusal as refusal_of
 from protocol.records import CallRecord, CallStart, EventRecord, Record
-from protocol.request import ChatRequest, DialectName, ToolUsePart
+from protocol.request import ChatRequest, DialectName, State, ToolUsePart
 from protocol.target import Target, Translated
 from protocol.turns import WantedTurns
 
@@ -137,16 +137,17 @@ def continued(call: CallInfo, body: bytes, kept: KeptAnswers, config: Config, ou
     return whole
 
 
-def check_kept(request: ChatRequest, kept: KeptAnswers | None) -> None:
-    """Refuse a request that names a kept answer in a way that nobody looked for. Raises InvalidRequest."""
-    if kept is None and request.state is not None and request.state.previous:
-        raise InvalidRequest("previous_response_id must be written as it is, without escapes", param="previous_response_id")
+def rebuilt(request: ChatRequest) -> ChatRequest:
+    """Return a request, read from what `continued` gave, as one that holds its whole conversation."""
+    if request.state is None or not request.state.previous:
+        return request
+    return msgspec.structs.replace(request, state=State("", request.state.store, is_rebuilt=True))
 
 
 def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
     """The turns that must be looked up in the record, by the last tool calls of the request: this client cannot send them back whole, or
     the gateway has put them there."""
-    is_rebuilt = request.state is not None and bool(request.state.previous)
+    is_rebuilt = request.state is not None and request.state.is_rebuilt
     is_due = DIALECTS[upstream.dialect].has_turns and (call.dialect != upstream.dialect or is_rebuilt)
     if not is_due or upstream.name in BUILT_IN or not upstream.target.native_tools:
         return None

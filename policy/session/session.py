@@ -89,8 +89,8 @@ class Session(Awaiting):
             if kept is not None:
                 body = opening.continued(call, body, kept, self._config, self._out)
             self._take_body(body)
-            request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
-            opening.check_kept(request, kept)
+            request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+            request = self.request = opening.rebuilt(request) if kept is not None else request
             self._out.streams, model = request.stream, request.model
             call = self.call = opening.identified(call, request)
             self._upstream = opening.route(call, self._config, request)

@@ -56,7 +56,7 @@ def test_a_call_waits_for_its_answers_and_then_sends_all_of_its_conversation() -
     call.ask_keepalive()
     assert not call.wants_release, "nothing goes out before the record that pins the policy"
     call.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
-    assert call.open_lookup is None and call.facts[layout.ANSWERS_FIELD] == b"-"
+    assert (call.new_lookup is call.open_lookup) is False and call.facts[layout.ANSWERS_FIELD] == b"-"
     sent = reply(call)[0].dispatch
     assert sent is not None and sent.body is not None
     messages = json.loads(sent.body)["messages"]
