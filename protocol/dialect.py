@@ -18,6 +18,7 @@ from protocol.request import DialectName, Endpoint
 if TYPE_CHECKING:
     from protocol.errors import PipelineError
     from protocol.events import Event, UpstreamFailed, Usage
+    from protocol.kept import Keeper
     from protocol.neutral import NeutralRequest
     from protocol.request import ChatRequest
     from protocol.target import Ids, Target, Translated
@@ -135,6 +136,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """May a route add server tools and MCP servers to its requests?"""
     pauses: bool = False
     """May an upstream pause its turn, and does a client know what that is? Such a dialect `has_turns`."""
+    kept_path: str = ""
+    """Below which clients ask for an answer again, by its id. Empty: answers are not kept. Such a dialect has the module kept."""
     has_turns: bool = False
     """Must what an assistant turn held beside text and calls come back in the next request? Clients of this dialect send it, for the
     others it is looked up in the record."""
@@ -210,6 +213,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         """Put recorded turns of `upstream` (a provider's name) in the place of the client's; returns the request, the container to go on
         with, and which of the request's parameters had to be left out."""
         return cast("tuple[ChatRequest, str, list[str]]", _module(self.package, "turn").with_turns(request, stored, upstream=upstream))
+
+    def keeper(self) -> Keeper:
+        """Return what knows its kept answers. Where there is a `kept_path`."""
+        return cast("Keeper", _module(self.package, "kept").Keeper())
 
     def as_count(self, body: bytes) -> bytes:
         """Return a request for an upstream as one whose tokens are to be counted. Where the dialect `counts`, as the next two."""

@@ -27,6 +27,11 @@ def client_paths() -> Mapping[str, tuple[Dialect, Endpoint]]:
     return {path: (one, endpoint) for one in DIALECTS.values() for path, endpoint in one.client_paths.items()}
 
 
+def kept_of(path: str) -> Dialect | None:
+    """Return the dialect whose clients ask for their kept answers at this path."""
+    return next((one for one in CLIENTS.values() if one.kept_path and path.startswith(one.kept_path)), None)
+
+
 def of_client(path: str, headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
     """Return in which dialect an error is told to who sent this."""
     names = {name for name, _ in headers}

@@ -63,6 +63,10 @@ class Asked:
             self.chat("delete everything with rm -rf /y", policy="judged"), self.chat("hello", model="demo-anthropic", seed=7),
             *(self.http.post(path, json=body) for path, body in BODIES.items() if path != REVIEW),
         ]  # fmt: skip
+        own = {"authorization": f"Bearer {KEYS['client']}"}
+        self.kept = str(
+            self.http.post("/v1/responses", json=BODIES["/v1/responses"], headers=own | {"x-api-key": KEYS["client"]}).json()["id"]
+        )
         self.ids = [answer.headers["x-sluice-call-id"] for answer in self.answers]
 
     def chat(self, words: str, *, policy: str = "default", **more: Any) -> httpx.Response:
@@ -135,7 +139,8 @@ ROWS = [(*names(where)[0].split(" "), role) for where, role, _ in tables(PAGE, "
 
 @pytest.mark.parametrize(("method", "path", "role"), ROWS)
 def test_a_path_answers_those_with_its_role_alone(asked: Asked, method: str, path: str, role: str) -> None:
-    place = path.replace("ID", "demo" if path.startswith("/v1/models") else asked.controlled).replace("BLOCK", "1")
+    known = {"/v1/models/ID": "demo", "/v1/responses/ID": asked.kept, "/v1/responses/ID/input_items": asked.kept}
+    place = path.replace("ID", known.get(path, asked.controlled)).replace("BLOCK", "1")
     given = {"call_id": asked.ids[0]} if path == "/audit/verify" else {}
     for own, key in {**KEYS, "": ""}.items():
         head = {"authorization": f"Bearer {key}"} if key else {}

@@ -52,7 +52,7 @@ def test_of_the_record_its_paths_are_said(path: str) -> None:
 
 def test_what_a_client_made_up_is_cut_and_never_taken_for_an_address() -> None:
     long = unknown_path("POST" * 100, "/" + "x" * 5000, HOST).message
-    assert len(long) < 400
+    assert len(long) < 500
     for host in (b"evil\r\nx", b'a"b', b"a b", b"x" * 300, b"", "é".encode()):
         assert "this gateway's address/v1" in unknown_path("POST", "/chat/completions", [(b"host", host)]).message
     assert "http://[::1]:8080/v1" in unknown_path("POST", "/chat/completions", [(b"host", b"[::1]:8080")]).message
