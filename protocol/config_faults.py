@@ -30,7 +30,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def dialects_that(has: Callable[[Dialect], bool]) -> str:
     """How to speak of the dialects of which something holds."""
-    return f"the dialect {' and '.join(name for name, dialect in DIALECTS.items() if has(dialect))}"
+    names = [name for name, dialect in DIALECTS.items() if has(dialect)]
+    if len(names) < 2:
+        return f"the dialect {' '.join(names)}"
+    return f"the dialects {', '.join(names[:-1])} and {names[-1]}"
 
 
 def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

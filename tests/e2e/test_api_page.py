@@ -16,7 +16,7 @@ from msgspec import structs
 
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
-from protocol.dialects import client_paths
+from protocol.dialects import of_client
 from protocol.records import Record
 from tests.support.checks.markdown import DOCS, names, section, tables
 from tests.support.checks.record import call_id, control_records, fresh_database, whole_call
@@ -63,10 +63,9 @@ class Asked:
             self.chat("delete everything with rm -rf /y", policy="judged"), self.chat("hello", model="demo-anthropic", seed=7),
             *(self.http.post(path, json=body) for path, body in BODIES.items() if path != REVIEW),
         ]  # fmt: skip
-        own = {"authorization": f"Bearer {KEYS['client']}"}
-        self.kept = str(
-            self.http.post("/v1/responses", json=BODIES["/v1/responses"], headers=own | {"x-api-key": KEYS["client"]}).json()["id"]
-        )
+        # its own: what is kept is for the key that was given it alone
+        self.answers.append(httpx.post(f"{product.url}/v1/responses", json=BODIES["/v1/responses"], headers={"x-api-key": KEYS["client"]}))
+        self.kept = str(self.answers[-1].json()["id"])
         self.ids = [answer.headers["x-sluice-call-id"] for answer in self.answers]
 
     def chat(self, words: str, *, policy: str = "default", **more: Any) -> httpx.Response:
@@ -146,9 +145,8 @@ def test_a_path_answers_those_with_its_role_alone(asked: Asked, method: str, pat
         head = {"authorization": f"Bearer {key}"} if key else {}
         answer = httpx.request(method, asked.url + place, params=given, json=BODIES.get(path), headers=head, timeout=30)
         expected = 200 if role == "none" or own in names(role) else 403 if own else 401
-        if (served := client_paths().get(path)) is not None:
-            # clients of some dialects are told another status
-            expected = served[0].statuses.get(expected, expected)
+        # clients of some dialects are told another status
+        expected = of_client(path, []).statuses.get(expected, expected) if not path.startswith(("/audit", "/debug")) else expected
         assert answer.status_code == expected, (own, answer.text)
 
 

@@ -43,7 +43,8 @@ def released(call: str, text: str, **changes: Any) -> Record:
 async def keep(url: str, call: str, text: str, *, previous: str = "", key: str = "k", has_body: bool = True, **said: Any) -> str:
     """Put an answer on record; returns its id."""
     body = {"model": "m", "input": f"asked {text}", "previous_response_id": previous or None} | said
-    records = [call_record(call, key=key, dialect="responses"), released(call, text), EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)]  # fmt: skip
+    end = EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)
+    records = [call_record(call, key=key, dialect="responses"), released(call, text), end]
     async with AuditInserter(url) as inserter:
         assert not await inserter.insert(records, {call: json.dumps(body).encode()} if has_body else {})
     return identity(call)

@@ -94,7 +94,7 @@ def test_a_hanging_stream_ends_with_the_server() -> None:
 
 def test_another_path_is_not_there(server: Replay) -> None:
     server.answer(Reply())
-    assert post(server, path="/v1/responses").status_code == 404
+    assert post(server, path="/v1/nowhere").status_code == 404
     assert server.asked == []
 
 

@@ -147,8 +147,8 @@ def _python() -> str:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         _done(sys.executable, "-m", "venv", "env", cwd=place)
-        pip = [str(place / "env" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-        _done(*pip, "--no-deps", "--only-binary=:all:", "-r", str(wanted), cwd=place)
+        pip = [str(place / "env" / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+        _done(*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(wanted), cwd=place)
         (place / "whole").write_text(wanted.read_text())
     return str(place / "env" / "bin" / "python")
 
