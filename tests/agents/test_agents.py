@@ -68,12 +68,15 @@ def check_run(ran: Ran, told: list[Told], way: Door) -> None:
     assert DENIED not in json.dumps(task[-1].body)
 
 
-def check_seals(told: list[Told]) -> None:
+def check_seals(told: list[Told], client: str) -> None:
     """Sealed thoughts come back from the record, whatever the client's dialect.
 
     A stand-in is right only for the call beside the denied one: the seal that both have stood on the denied one.
     """
     first, *later = (t.seen for t in the_task(told) if t.seen is not None)
+    if (told[0].vendor, client) == ("responses", "responses"):
+        # whoever speaks this dialect asks for what is encrypted and brings it back, or does without: Codex asks, the others do not
+        return
     if first.thinks or told[0].vendor == "gemini":
         assert [seen.sealed > 0 for seen in later] == [True, True]
         assert [seen.dummies for seen in later] in ([0, 0], [0, 1])
@@ -91,7 +94,7 @@ def test_an_agent_does_its_task_without_the_denied_command(place: Place, tmp_pat
     assert place.vendors.refusals() == [] and not wrong, f"{place.vendors.refusals()}\n{wrong}\n{ran}"
     assert {t.vendor for t in told} == {upstream}
     check_run(ran, told, way)
-    check_seals(told)
+    check_seals(told, client)
     decided = verdicts(place, ended_calls(place, before, len(told)))
     assert sorted(decided.values()) == ["allow", "allow", "block"]
     assert [v for text, v in decided.items() if DENIED in text] == ["block"]

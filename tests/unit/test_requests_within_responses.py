@@ -109,6 +109,15 @@ def test_what_a_provider_would_look_up_stays_here() -> None:
     paired(body["input"])
 
 
+def test_reasoning_without_anything_encrypted_is_left_out_by_name() -> None:
+    unsealed = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}
+    raw = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    request = read(input=[{"role": "user", "content": "hi"}, unsealed, raw, SEALED, CALL, OUTPUT])
+    translated = codecs.encode_request(request, Target(dialect="responses", families=ALL))
+    assert translated.dropped == ("input[].reasoning",)
+    assert json.loads(translated.body or b"")["input"][1:3] == [raw, SEALED]
+
+
 def test_fields_go_out_as_they_came() -> None:
     fields: dict[str, Any] = {
         "instructions": "be kind", "max_output_tokens": 99, "temperature": 0.5, "top_p": 0.5, "metadata": {"a": "b"}, "user": "u",
