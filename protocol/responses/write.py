@@ -63,7 +63,7 @@ def _include(body: dict[str, Any]) -> None:
 
 
 def _kept(draft: Draft, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out reasoning that has only its summary, from a client that asked for nothing encrypted: without a store no provider takes it."""
+    """Leave out reasoning that has only its summary: its client asked for nothing encrypted, and without a store no provider takes it."""
     kept = [i for i in items if i.get("type") != "reasoning" or i.get("encrypted_content") or i.get("content")]
     if len(kept) < len(items):
         draft.drop("input[].reasoning")
