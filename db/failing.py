@@ -23,6 +23,7 @@ CAUSES = {
     "upstream_encoding": "its answer was compressed",
     "upstream_protocol_error": "its answer was not HTTP",
     "upstream_too_large": "its answer was past limits.output_bytes",
+    "upstream_token": "there is no access token or signing key for it",
     "upstream_authentication": "it refused our key",
     "upstream_billing": "it refused for billing reasons",
     "protocol_error": "its answer was not of its dialect",

@@ -39,6 +39,7 @@ class AuditDoor:
         # key by key, and address by address: who asks for much waits for oneself
         self._places = RoundRobin(MAX_QUESTIONS, most=MAX_QUESTIONS_OF_ONE)
         self._of_others = RoundRobin(MAX_OF_OTHERS, most=MAX_OF_OTHERS)
+        self._of_clients = RoundRobin(MAX_QUESTIONS, most=MAX_QUESTIONS_OF_ONE)
 
     @property
     def open(self) -> int:
@@ -52,8 +53,9 @@ class AuditDoor:
             if body is None:
                 return
             address = str((scope.get("client") or ("",))[0])
-            async with self._place(auditor, address) as leave:
-                who, is_head = auditor or address, scope["method"] == "HEAD"
+            places, who = (self._places, auditor) if auditor else (self._of_others, address)
+            async with self._place(places, who) as leave:
+                is_head = scope["method"] == "HEAD"
                 await self._process.relay(_request(scope, body), receive, send, who=who, is_head=is_head, when_read=leave)
         except FullError:
             await _refuse(send, AuditUnavailable(f"{MAX_EXPORTS} exports are read through this gateway already; try again later"))
@@ -63,10 +65,17 @@ class AuditDoor:
         except PipelineError as error:
             await _refuse(send, error)
 
+    async def kept(self, scope: Scope, receive: Receive, send: Send, client: str) -> None:
+        """Pass on what a client asks of its kept answers; `client` is its key. Raises PipelineError."""
+        try:
+            async with self._place(self._of_clients, client) as leave:
+                await self._process.relay(_request(scope, b""), receive, send, who=client, is_head=False, when_read=leave)
+        except (FullError, AwayError):
+            raise AuditUnavailable("kept answers cannot be read now; try again in 5 seconds", retry_after_s=5) from None
+
     @contextlib.asynccontextmanager
-    async def _place(self, auditor: str, address: str) -> AsyncIterator[Callable[[], None]]:
+    async def _place(self, places: RoundRobin, key: str) -> AsyncIterator[Callable[[], None]]:
         """Wait for a place as long as for one query, and lend what gives it back before the end. Raises AuditUnavailable."""
-        places, key = (self._places, auditor) if auditor else (self._of_others, address)
         if not places.enters(key):
             try:
                 async with asyncio.timeout(self._within_s):

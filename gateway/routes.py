@@ -36,7 +36,7 @@ from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTE
 from protocol.config import Config, Key, Role
 from protocol.debug import ANY, HEADER
 from protocol.dialect import Dialect
-from protocol.dialects import client_paths, of_client
+from protocol.dialects import client_paths, kept_of, of_client
 from protocol.errors import (
     Forbidden,
     InvalidRequest,
@@ -107,6 +107,11 @@ class Gateway:
                     raise unknown_paths.wrong_method(method, path, "POST")
                 link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
                 await self._serve_call(*served, headers, receive, send, link)
+            elif method in ("GET", "DELETE") and kept_of(path) is not None:
+                if method != "GET":
+                    raise unknown_paths.wrong_method(method, path, "GET")
+                key = await self._caller(headers, "client")
+                await self._audit.kept(scope, receive, send, key.id or key.name)
             elif method == "GET" and (path == listing.MODELS or path.startswith(f"{listing.MODELS}/")):
                 await self._caller(headers, "client")
                 await respond(send, 200, listing.models(self.config, path))

@@ -19,6 +19,7 @@ import uvicorn
 
 from pages.connection import Connection, FromGateway
 from pages.lazy import Lazy, Loaded
+from protocol.dialects import kept_of
 from protocol.runtime import Runtime
 from streams import lifecycle
 
@@ -39,7 +40,7 @@ class LazyApp:
 
     async def of_gateways(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request where gateways connect."""
-        if scope["type"] == "http" and scope["path"].startswith("/audit"):
+        if scope["type"] == "http" and (scope["path"].startswith("/audit") or kept_of(scope["path"]) is not None):
             await self._audit(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] != "/health" and not self._has_browsers_there:
             await _say(send, 404, _ELSEWHERE)

@@ -8,6 +8,7 @@ from db.read.items import JsonObject
 from db.read.items import time as iso
 from db.read.story import Overview
 from db.read.wire import ChunkRow
+from protocol import eventstream
 
 MOST = 600
 """Bytes of a chunk or a release that a row shows."""
@@ -37,7 +38,9 @@ def piece(written: JsonObject, first_at: datetime | None) -> dict[str, Any]:
 
 
 def beginning(start: bytes, size: int) -> str:
-    """Return the beginning of a chunk as text; half a character at a cut is left out."""
+    """Return the beginning of a chunk as text; half a character at a cut is left out, and a binary message is taken apart."""
+    if start.startswith(b"\0") and (message := eventstream.readable(start)):
+        return message
     return start.decode(errors="ignore" if size > len(start) and _is_text(start) else "backslashreplace")
 
 

@@ -139,6 +139,8 @@ MAX_SCHEMA_MERGED = 2_000
 MAX_IMAGE_BYTES = 20 * 2**20
 MAX_DROPPED = 200
 MAX_LOOKUPS = 256
+MAX_CHAINED = 500
+"""Answers that a request goes on with, one before the other."""
 MAX_TURN_BYTES = 32 * 2**20
 MAX_SEGMENTS = 8
 MAX_CARRIED_CHARS = 2**20

@@ -18,6 +18,7 @@ from protocol.request import DialectName, Endpoint
 if TYPE_CHECKING:
     from protocol.errors import PipelineError
     from protocol.events import Event, UpstreamFailed, Usage
+    from protocol.kept import Keeper
     from protocol.neutral import NeutralRequest
     from protocol.request import ChatRequest
     from protocol.target import Ids, Target, Translated
@@ -29,6 +30,21 @@ JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
 Framing = Literal["sse", "eventstream", "none"]
 """How a streamed answer is cut into chunks: at the blank lines of server-sent events, at the lengths of event-stream messages of
 AWS, or not at all, for answers that are one body."""
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cloud has a dialect: what a door (`providers.doors`) knows of it."""
+
+    place: str = ""
+    """Where the dialect's paths begin, after the address that the door knows."""
+    key_header: tuple[str, str] | None = None
+    """Name and value of the header with the key, where it is not the dialect's own."""
+    version: str = ""
+    """With one, a request is put into an envelope: the model stands in the path, and the body names this version instead."""
+    deploys: bool = False
+    """Are there addresses that hold a deployment, too?"""
+    lists: bool = False
+    """Are models listed there?"""
 
 
 class Decoder(Protocol):
@@ -99,6 +115,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Sent upstream with each request, unless the configuration has others."""
     key_header: tuple[str, str] = ("authorization", "Bearer {key}")
     """Name and value of the header with a provider's key."""
+    doors: Mapping[str, Way] = {}
+    """Through which doors it is spoken beside the plain one: `azure`, `vertex`, and of Amazon `bedrock` and `bedrock-mantle`."""
     betas_header: str = ""
     """The header that names beta features upstream. Empty: the dialect has none."""
     framing: Framing = "sse"
@@ -118,6 +136,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """May a route add server tools and MCP servers to its requests?"""
     pauses: bool = False
     """May an upstream pause its turn, and does a client know what that is? Such a dialect `has_turns`."""
+    kept_path: str = ""
+    """Below which clients ask for an answer again, by its id. Empty: answers are not kept. Such a dialect has the module kept."""
     has_turns: bool = False
     """Must what an assistant turn held beside text and calls come back in the next request? Clients of this dialect send it, for the
     others it is looked up in the record."""
@@ -193,6 +213,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         """Put recorded turns of `upstream` (a provider's name) in the place of the client's; returns the request, the container to go on
         with, and which of the request's parameters had to be left out."""
         return cast("tuple[ChatRequest, str, list[str]]", _module(self.package, "turn").with_turns(request, stored, upstream=upstream))
+
+    def keeper(self) -> Keeper:
+        """Return what knows its kept answers. Where there is a `kept_path`."""
+        return cast("Keeper", _module(self.package, "kept").Keeper())
 
     def as_count(self, body: bytes) -> bytes:
         """Return a request for an upstream as one whose tokens are to be counted. Where the dialect `counts`, as the next two."""

@@ -7,8 +7,7 @@ from protocol.dialect import Dialect
 from protocol.request import DialectName, Endpoint
 
 DIALECTS: dict[DialectName, Dialect] = {
-    one.name: one
-    for one in (openai_chat.DIALECT, anthropic.DIALECT, responses.DIALECT, gemini.DIALECT, converse.DIALECT)
+    one.name: one for one in (openai_chat.DIALECT, anthropic.DIALECT, responses.DIALECT, gemini.DIALECT, converse.DIALECT)
 }
 CLIENTS: dict[DialectName, Dialect] = {name: one for name, one in DIALECTS.items() if one.client_paths}
 """Those that clients speak. The others have no reader and no encoder."""
@@ -26,6 +25,11 @@ def check_name(name: str) -> DialectName:
 def client_paths() -> Mapping[str, tuple[Dialect, Endpoint]]:
     """Return what is behind each path at which clients send requests."""
     return {path: (one, endpoint) for one in DIALECTS.values() for path, endpoint in one.client_paths.items()}
+
+
+def kept_of(path: str) -> Dialect | None:
+    """Return the dialect whose clients ask for their kept answers at this path."""
+    return next((one for one in CLIENTS.values() if one.kept_path and path.startswith(one.kept_path)), None)
 
 
 def of_client(path: str, headers: Iterable[tuple[bytes, bytes]]) -> Dialect:

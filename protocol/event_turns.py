@@ -25,7 +25,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.request import ChatRequest, Part, TextPart, ToolUsePart, Turn
+from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolUsePart, Turn
 from protocol.turns import StoredTurn, TurnBuilder
 
 
@@ -162,7 +162,12 @@ def _merged(turn: Turn, stored: StoredTurn, calls: dict[str, ToolUsePart], write
     said = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
     is_same = _words(p.text for p in said if isinstance(p, TextPart)) == _words(b.text for b in texts)
     own: list[Part] = [p for p in said if not (is_same and isinstance(p, TextPart))]
-    return Turn("assistant", tuple(_parts(blocks, of_block, own, write, is_same=is_same)), turn.extra)
+    parts = list(_parts(blocks, of_block, own, write, is_same=is_same))
+    # the items of the provider's own tools, as its client was given them, stand there once
+    client = set(map(id, own))
+    recorded = {p.kind for p in parts if isinstance(p, OtherPart) and id(p) not in client}
+    kept = (p for p in parts if id(p) not in client or not (isinstance(p, OtherPart) and p.kind in recorded))
+    return Turn("assistant", tuple(kept), turn.extra)
 
 
 def _parts(

@@ -108,6 +108,20 @@ def parse_message(raw: bytes) -> tuple[Mapping[str, str], bytes]:
     return (_kept_headers(headers) if length <= _MOST_KEPT else _read_headers(headers)), payload
 
 
+def readable(start: bytes) -> str:
+    """Return the beginning of a message as text to be read: a line for each header, then the payload. Empty where it is no message."""
+    if len(start) < _PRELUDE_BYTES:
+        return ""
+    try:
+        total, length = _sizes(start, 0, 2**32)
+        end = _PRELUDE_BYTES + length
+        headers = _read_headers(start[_PRELUDE_BYTES:end])
+    except RemoteProtocolError:
+        return ""
+    lines = "".join(f"{name}: {value}\n" for name, value in headers.items())
+    return lines + "\n" + start[end : total - _CRC_BYTES].decode(errors="backslashreplace")
+
+
 def _read_headers(data: bytes) -> Mapping[str, str]:
     """Read a message's headers. Raises RemoteProtocolError."""
     found: dict[str, str] = {}

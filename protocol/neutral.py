@@ -20,11 +20,12 @@ class Option(msgspec.Struct, frozen=True):
     """A field of an `extra` that other dialects may have a word for, under the client's name for it.
 
     cache: the prompt up to here is worth keeping; `value` is for how long, if the client said so. service_tier: auto, standard or
-    the client's own word. grammar: of what a custom tool takes. logprobs: of the answer's text, with `value` alternatives to each
+    the client's own word. grammar: of what a custom tool takes; form: the
+    same, and it may be left out. logprobs: of the answer's text, with `value` alternatives to each
     token. summary: how the client sees thinking. harmless: left out, it changes no meaning.
     """
 
-    meaning: Literal["cache", "top_k", "service_tier", "grammar", "logprobs", "summary", "harmless"]
+    meaning: Literal["cache", "top_k", "service_tier", "grammar", "form", "logprobs", "summary", "harmless"]
     value: Any = None
 
 

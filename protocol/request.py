@@ -138,6 +138,8 @@ class State(msgspec.Struct, frozen=True):
     """The answer that the request goes on with; empty where it holds its whole conversation."""
     store: bool = True
     """May the client ask for the answer again?"""
+    is_rebuilt: bool = False
+    """Was the conversation before it put there from the record? `previous` is empty then."""
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,4 +67,8 @@ REQUESTS: tuple[Bound, ...] = (
         "the last ones are looked up",
         "tests/unit/test_call_turns.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
     ),
+    Bound(
+        "chained", "client", "earlier answers that a request goes on with", b.MAX_CHAINED, "answers", "db.read.answers", "400",
+        "tests/service/test_kept_answers.py::test_a_conversation_is_bounded",
+    ),
 )  # fmt: skip

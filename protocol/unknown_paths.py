@@ -4,10 +4,14 @@ the error says what to change. Runs only for refused requests, never for a call.
 import re
 from collections.abc import Iterable, Sequence
 
-from protocol.dialects import client_paths
+from protocol.dialects import CLIENTS, client_paths
 from protocol.errors import NotFound
 
-SERVED = (*(f"POST {path}" for path in client_paths()), "GET /v1/models", "GET /v1/models/ID")
+SERVED = (
+    *(f"POST {path}" for path in client_paths()),
+    *(f"GET {one.kept_path}ID{rest}" for one in CLIENTS.values() if one.kept_path for rest in ("", "/input_items")),
+    "GET /v1/models", "GET /v1/models/ID",
+)  # fmt: skip
 _MOST_CHARS = 200
 _ADDRESS = re.compile(rb"[A-Za-z0-9.-]{1,200}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,50}\](:[0-9]{1,5})?")
 _PATH_OF = {path.removeprefix("/v1"): path for path in (served.partition(" ")[2] for served in SERVED)}

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from protocol.addresses import check_base_url
 from protocol.config_faults import dialects_that
-from protocol.dialect import JudgeReply
+from protocol.dialect import JudgeReply, Way
 from protocol.dialects import DIALECTS
 from protocol.request import DialectName
 from protocol.target import Guided
@@ -21,15 +21,8 @@ from protocol.target import Guided
 DoorName = Literal["plain", "azure", "vertex", "bedrock"]
 _SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 """Others may be a key that somebody put in the wrong place, and are not repeated."""
-RUNTIME, MANTLE = "bedrock", "bedrock-mantle"
-"""The two services of Bedrock, as its signatures name them."""
-WAYS: Mapping[tuple[DoorName, str], tuple[DialectName, ...]] = {
-    ("azure", ""): ("openai", "responses", "anthropic"),
-    ("vertex", ""): ("gemini", "anthropic"),
-    ("bedrock", RUNTIME): ("converse", "anthropic"),
-    ("bedrock", MANTLE): ("openai", "responses", "anthropic"),
-}
-"""Which dialects are spoken behind a door, at each of its services. The plain one has them all."""
+RUNTIME = "bedrock"
+"""The service of Bedrock that speaks its own API, as signatures name it."""
 _ENTRA = ("tenant", "client_id", "client_secret_env", "client_secret_file", "scope")
 _STATIC = ("access_key_env", "secret_key_env", "session_token_env")
 _SETTINGS: Mapping[DoorName, tuple[str, ...]] = {
@@ -39,8 +32,6 @@ _SETTINGS: Mapping[DoorName, tuple[str, ...]] = {
     "bedrock": ("region", "service", "credentials_file", *_STATIC),
 }
 """The settings that only some doors have."""
-_DEPLOYED: tuple[DialectName, ...] = ("openai",)
-"""What Azure has at addresses that hold a deployment."""
 _KEYS_IN_QUERY = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token", "code", "sig", "subscription-key"))
 
 
@@ -155,10 +146,9 @@ class Upstream(BaseModel):
             if name not in known:
                 doors = " or ".join(f"`door: {door}`" for door, names in _SETTINGS.items() if name in names)
                 yield f"`{name}` is for {doors}: take it out, or name that door"
-        spoken = WAYS.get((self.door, self.at), ())
-        if self.door != "plain" and self.dialect not in spoken:
-            where = f"`door: {self.door}`" + (f" with `service: {self.at}`" if self.at else "")
-            yield f"the dialect {self.dialect} is not spoken behind {where}: {', '.join(spoken)} are"
+        if self.door != "plain" and self.at not in DIALECTS[self.dialect].doors:
+            where = f"`door: {self.door}`" + (f" with `service: {self.at}`" if self.door == "bedrock" else "")
+            yield f"the dialect {self.dialect} is not spoken behind {where}: that is for {dialects_that(lambda d: self.at in d.doors)}"
         if self.door == "vertex" and self._has("api_key_env", "api_key_file", "key_header"):
             yield "`door: vertex` takes a service account in `credentials_file`: take api_key_env, api_key_file and key_header out"
         ways = [*self._has("api_key_file", "api_key_env")[:1], *self._has(*_ENTRA, *_STATIC)[:1]]
@@ -166,8 +156,9 @@ class Upstream(BaseModel):
             ways += self._has("credentials_file")
         if len(ways) > 1:
             yield f"`{ways[0]}` and `{ways[1]}` are two ways to pay: keep one"
-        if self.deployment is not None and self.dialect not in _DEPLOYED:
-            yield f"`deployment` is for the dialect {', '.join(_DEPLOYED)}: take it out, the model that a client names is the deployment"
+        if self.deployment is not None and self.door == "azure" and not self.way.deploys:
+            others = dialects_that(lambda d: d.doors.get("azure", Way()).deploys)
+            yield f"`deployment` is for {others}: take it out, the model that a client names is the deployment"
 
     def _missing(self) -> Iterator[str]:
         """Yield what this door cannot do without."""
@@ -189,8 +180,13 @@ class Upstream(BaseModel):
 
     @property
     def at(self) -> str:
-        """Which service of Bedrock it is; empty for other doors."""
-        return (self.service or RUNTIME) if self.door == "bedrock" else ""
+        """What is behind its door, as `Dialect.doors` names it: the door, or the service of Bedrock."""
+        return (self.service or RUNTIME) if self.door == "bedrock" else self.door
+
+    @property
+    def way(self) -> Way:
+        """How the cloud behind its door has its dialect."""
+        return DIALECTS[self.dialect].doors.get(self.at, Way())
 
     @property
     def counts(self) -> bool:

@@ -170,6 +170,9 @@ def commit_field(block: int) -> str:
 TURNS_FIELD = "t"
 """The fact that is what the record holds of turns in the request: a takeover sends what the first owner sent."""
 
+ANSWERS_FIELD = "a"
+"""The fact that is what the record holds of the answers that the request goes on with, likewise."""
+
 
 def judge_job_id(call_id: str, block: int, step: int, attempt: int) -> str:
     """The arq job id of an ask: asking twice is one job."""

@@ -52,7 +52,7 @@ class _Found(msgspec.Struct):
     blocks: list[int]
 
 
-class _Holder(msgspec.Struct, frozen=True):
+class Holder(msgspec.Struct, frozen=True):
     """Whose turns are looked up: the key's name, and its id, where the gateway said one."""
 
     name: str
@@ -134,7 +134,7 @@ class TurnReader:
         if not ids:
             return []
         found: dict[UUID, StoredTurn] = {}
-        task = asyncio.create_task(self._find(_Holder(key, key_id), ids[-MAX_LOOKUPS:], found))
+        task = asyncio.create_task(self._find(Holder(key, key_id), ids[-MAX_LOOKUPS:], found))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         # not awaited after the time is up: a driver that cancels waits for a server that may not answer
@@ -151,7 +151,7 @@ class TurnReader:
         elif error is not None:
             _log.error("lookup of recorded turns failed", exc_info=error)
 
-    async def _find(self, key: "_Holder", ids: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
+    async def _find(self, key: Holder, ids: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
         loop = asyncio.get_running_loop()
         began, pause = loop.time(), _FIRST_PAUSE_S
         readings: dict[UUID, _Reading] = {}
@@ -206,7 +206,7 @@ class TurnReader:
             self._built_bytes -= old.size
 
 
-async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) -> dict[UUID, _Found]:
+async def _calls(connection: AsyncConnection, key: Holder, ids: Sequence[str]) -> dict[UUID, _Found]:
     """The calls of this key that released tool calls with these ids, with the ids that are of one call alone."""
     wanted = ToolCall.tool_call_id.in_([to_column(to_short(i, INDEXED)) for i in ids])
     found = (await connection.scalars(select(ToolCall.call_id).where(wanted).distinct().limit(_MOST_CALLS + 1))).all()
@@ -233,7 +233,7 @@ async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) 
             wanted,
             within(ToolCall.call_id),
             within(Call.call_id),
-            _made_with(key),
+            made_with(key),
             ToolCall.executor == "client",
             func.coalesce(Block.verdict, ToolCall.verdict).in_(PASSED),
             ToolCall.released_arguments.is_not(None),
@@ -250,7 +250,7 @@ async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) 
     return calls
 
 
-def _made_with(key: _Holder) -> ColumnElement[bool]:
+def made_with(key: Holder) -> ColumnElement[bool]:
     """Calls of this key. Without an id on either side they go by its name, but not those that a key revoked later may have made."""
     before = exists().where(ApiKey.name == to_column(key.name), ApiKey.revoked_at > func.sluice_call_at(Call.call_id))
     named = and_(Call.key == to_column(key.name), ~before)

@@ -273,17 +273,29 @@ class _Checker:
         fits = digests_hash(call.call_id, digests, newest.form) == newest.digest
         marks_fit = newest.is_kept and newest.marks == _marks(hashes, newest, gone)
         if fits and marks_fit:
-            if [count for count, _ in digests] != newest.counts:
-                problem = "its seal counts other rows than it hashes"
-                report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position)))
-            if redacted and not call.tells_redaction:
-                # what is kept of content is made of it by anybody: only the event makes it a redaction
-                report.add(Finding(Damage.ALTERED, "content was deleted, and no event of it says so", call.call_id, "redactions"))
-            for part in call.parts[:-1]:
-                if not older_fits(call, part):
-                    problem = f"the rows that part {part.part} of its seal covers are not all there as they were"
-                    report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position)))
-            return
+            self._check_fitting(call, [count for count, _ in digests], is_redacted=bool(redacted))
+        else:
+            self._find_changed(call, redacted, gone, fits=fits, marks_fit=marks_fit)
+
+    def _check_fitting(self, call: Sealed, counts: list[int], *, is_redacted: bool) -> None:
+        """What else must hold of a call whose rows, `counts` of each table, are those of its newest seal."""
+        newest = call.parts[-1]
+        if counts != newest.counts:
+            problem = "its seal counts other rows than it hashes"
+            self._report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position)))
+        if is_redacted and not call.tells_redaction:
+            # what is kept of content is made of it by anybody: only the event makes it a redaction
+            self._report.add(Finding(Damage.ALTERED, "content was deleted, and no event of it says so", call.call_id, "redactions"))
+        for part in call.parts[:-1]:
+            if not older_fits(call, part):
+                problem = f"the rows that part {part.part} of its seal covers are not all there as they were"
+                self._report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position)))
+
+    def _find_changed(
+        self, call: Sealed, redacted: dict[tuple[str, bytes], bytes], gone: list[int], *, fits: bool, marks_fit: bool
+    ) -> None:  # fmt: skip
+        """Say what was changed of a call that its newest seal does not fit: the rows, what is kept of them, or the seal."""
+        report, newest = self._report, call.parts[-1]
         table, row = "seal_rows", str(newest.part)
         if call.is_empty:
             report.add(Finding(Damage.MISSING, "all rows of a sealed call are gone", call.call_id))

@@ -1,4 +1,4 @@
-"""The audit API with the keys that may ask it: known as gateways know them, by the same ring, read from Postgres while somebody asks."""
+"""The audit API, and kept answers, with the keys that may ask for them: known as gateways know them, by the same ring, read from Postgres while somebody asks."""
 
 import asyncio
 import contextlib
@@ -8,25 +8,27 @@ from typing import Any
 from db.keyring import KeyRing, presented_key
 from db.watch import Watch
 from pages.audit.api import make_audit
+from pages.audit.kept import KeptApi
 from protocol.config import Key
 from protocol.errors import AuditUnavailable
 from protocol.runtime import Runtime
 
 
 class KeyedAudit:
-    """An ASGI application: the audit API of one process. It reads the keys from its first request on."""
+    """An ASGI application: the audit API of one process, and what clients ask of their kept answers. It reads the keys from its first request on."""
 
     def __init__(self, settings: Runtime) -> None:
         self._watch = Watch(settings.database_url)
         self._keys = KeyRing(settings.config.keys, self._watch.keys, self._watch.keys_of)
         self._audit = make_audit(settings, self._find)
+        self._kept = KeptApi(settings, self._find)
         self._refreshing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._keys.refresh(), name="keys")
-        await self._audit.app(scope, receive, send)
+        await (self._audit.app if scope["path"].startswith("/audit") else self._kept)(scope, receive, send)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -35,6 +37,7 @@ class KeyedAudit:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._refreshing
         await self._audit.close()
+        await self._kept.close()
         await self._watch.close()
 
     async def _find(self, headers: Iterable[tuple[bytes, bytes]]) -> Key | None:

@@ -94,10 +94,9 @@ class DeferringSession(Session):
 
     # --- the request ---
 
-    def begin(self, body: bytes | None) -> None:
-        """As every session; keeps the body, which may be sent again: as bytes it takes the least memory."""
+    def _take_body(self, body: bytes) -> None:
+        """The body may be sent again: as bytes it takes the least memory."""
         self._body = body
-        super().begin(body)
 
     def _approve(self, request: ChatRequest) -> ChatRequest:
         approved = super()._approve(request)
@@ -332,7 +331,7 @@ class DeferringSession(Session):
         assert first is not None
         self._first_dialect = first.dialect
         try:
-            request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+            request = self.request = opening.rebuilt(DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint))
             self._chain = self._make_chain(request)
             self._chain.is_deferred = True
             self._approved = self._approve(request)

@@ -10,6 +10,7 @@ import msgspec
 
 from policy.base import JudgeQuestion
 from protocol.events import Event
+from protocol.kept import WantedAnswers
 from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 from protocol.turns import WantedTurns
@@ -55,7 +56,8 @@ class Effects(msgspec.Struct):
     `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
 
     `waits` are blocks whose tool call waits for its commit (the record with `notify` is among `records`).
-    `end` is the reason with which the answer is complete, or empty. `lookup`: find these recorded turns and give them to `turns`.
+    `end` is the reason with which the answer is complete, or empty. `lookup`: find these recorded turns and give them to `turns`,
+    or these kept answers, for `answers`.
     """
 
     number: int
@@ -66,7 +68,7 @@ class Effects(msgspec.Struct):
     asks: list[Ask]
     waits: list[int]
     end: str
-    lookup: WantedTurns | None = None
+    lookup: WantedTurns | WantedAnswers | None = None
 
 
 class Tracer(Protocol):

@@ -1,6 +1,7 @@
 """The beginning of a call: from a decoded request to an approved one for an upstream, or to a refusal."""
 
 from collections.abc import Container, Sequence
+from hashlib import sha256
 
 import msgspec
 
@@ -12,14 +13,17 @@ from policy.session.outbox import Outbox
 from policy.session.tracing import TracedChain
 from protocol import codecs, sessions
 from protocol.addresses import refuse_private
-from protocol.bounds import MAX_LOOKUPS
+from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
 from protocol.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
 from protocol.dialects import DIALECTS
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
 from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
+from protocol.json_strict import dumps
+from protocol.kept import KeptAnswers, WantedAnswers
+from protocol.kept import refusal as refusal_of
 from protocol.records import CallRecord, CallStart, EventRecord, Record
-from protocol.request import ChatRequest, DialectName, ToolUsePart
+from protocol.request import ChatRequest, DialectName, State, ToolUsePart
 from protocol.target import Target, Translated
 from protocol.turns import WantedTurns
 
@@ -105,9 +109,46 @@ def check_model(request: ChatRequest, model: str) -> None:
         raise PolicyFailed("a policy changed the model in the middle of a turn")
 
 
+def kept_answers(call: CallInfo, body: bytes | None) -> WantedAnswers | None:
+    """Return what must be looked up in the record before a request can be read at all."""
+    client = DIALECTS[call.dialect]
+    return client.keeper().wanted(body) if body is not None and client.kept_path else None
+
+
+_NAMED_RESULTS = 10
+
+
+def continued(call: CallInfo, body: bytes, kept: KeptAnswers, config: Config, out: Outbox) -> bytes:
+    """Return the body with the conversation that it goes on with; what was put in is on record. Raises InvalidRequest, AuditUnavailable."""
+    keeper, most = DIALECTS[call.dialect].keeper(), config.limits.body_bytes
+    refused = refusal_of(kept, most_answers=MAX_CHAINED, most_bytes=most)
+    whole = keeper.with_kept(body, kept) if refused is None else b""
+    if len(whole) > most:
+        refused = refusal_of(KeptAnswers("bytes"), most_answers=MAX_CHAINED, most_bytes=most)
+    if refused is not None:
+        raise refused
+    put = dumps([kept.before, kept.items])
+    what = f"{len(kept.before)} items of {kept.answers} earlier answers stand before the input, {len(kept.items)} in it"
+    out.note("continued", 0, f"{what}; {len(put)} bytes, sha256 {sha256(put).hexdigest()}")
+    if kept.before and (strange := keeper.strange(body, kept)):
+        more = f" and {len(strange) - _NAMED_RESULTS} more" if len(strange) > _NAMED_RESULTS else ""
+        named = ", ".join(repr(one[:80]) for one in strange[:_NAMED_RESULTS])
+        out.note("strange_result", 0, f"results of tool calls that the client was not given: {named}{more}")
+    return whole
+
+
+def rebuilt(request: ChatRequest) -> ChatRequest:
+    """Return a request, read from what `continued` gave, as one that holds its whole conversation."""
+    if request.state is None or not request.state.previous:
+        return request
+    return msgspec.structs.replace(request, state=State("", request.state.store, is_rebuilt=True))
+
+
 def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
-    """The turns that must be looked up in the record, by the last tool calls of the request: this client cannot send them back whole."""
-    is_due = DIALECTS[upstream.dialect].has_turns and call.dialect != upstream.dialect
+    """The turns that must be looked up in the record, by the last tool calls of the request: this client cannot send them back whole, or
+    the gateway has put them there."""
+    is_rebuilt = request.state is not None and request.state.is_rebuilt
+    is_due = DIALECTS[upstream.dialect].has_turns and (call.dialect != upstream.dialect or is_rebuilt)
     if not is_due or upstream.name in BUILT_IN or not upstream.target.native_tools:
         return None
     calls = (p for t in request.turns if t.role == "assistant" for p in t.parts if isinstance(p, ToolUsePart))

@@ -12,6 +12,7 @@ from policy.session.slots import Slot
 from protocol import bounds
 from protocol.config import NoticeForm
 from protocol.events import BlockKind, BlockStart, Event
+from protocol.kept import WantedAnswers
 from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_bytes
 from protocol.turns import WantedTurns
 
@@ -34,7 +35,7 @@ class Outbox:
         self.records: list[Record] = []
         self.asks: list[Ask] = []
         self.waits: list[int] = []
-        self.lookup: WantedTurns | None = None
+        self.lookup: WantedTurns | WantedAnswers | None = None
         self.checkpoint, self.checkpoint_digest = 0, ""
         self.outputs: list[Output] = []
         self._hash = blake2b(digest_size=16)

@@ -13,9 +13,10 @@ import msgspec
 
 from policy.base import Context, Judgement, Policy
 from policy.session import extras, nonces, opening
+from policy.session.awaiting import Awaiting
 from policy.session.blocks import Blocks
 from policy.session.chain import Chain
-from policy.session.effects import CallInfo, Effects, Respond, State
+from policy.session.effects import CallInfo, Respond, State
 from policy.session.outbox import Outbox
 from policy.session.slots import Continue, Mark
 from protocol import codecs, errors_wire
@@ -38,6 +39,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
+from protocol.kept import KeptAnswers
 from protocol.records import VerdictName
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
@@ -48,21 +50,21 @@ WITHHELD: Mark = ("withheld", -1)
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
 
 
-class Session:
+class Session(Awaiting):
     """One call. Feed it, then `drain` what it wants done."""
 
     may_defer = False
     """May it send its request to another model, too?"""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
-        self.call, self._policies, self._config = call, policies, config
+        super().__init__(call, Outbox(call, config.notices))
+        self._policies, self._config = policies, config
         self.state: State = "ACTIVE"
         self.usage, self.stop_reason, self.status = Usage(), "", 200
         self.request: ChatRequest | None = None
         """As the client sent it; without its history once that is not needed any more."""
         self.dropped: tuple[str, ...] = ()
         """Parameters of the request that were left out on its way to another dialect."""
-        self._out = Outbox(call, config.notices)
         self._chain: Chain | None = None
         self._blocks: Blocks | None = None
         self._upstream: opening.Upstream | None = None
@@ -79,13 +81,16 @@ class Session:
 
     # --- what the worker calls ---
 
-    def begin(self, body: bytes | None) -> None:
-        """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or first asks for recorded turns."""
+    def _begin(self, body: bytes | None, kept: KeptAnswers | None) -> None:
         call, model = self.call, ""
         try:
             if body is None:
                 raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
-            request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+            if kept is not None:
+                body = opening.continued(call, body, kept, self._config, self._out)
+            self._take_body(body)
+            request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
+            request = self.request = opening.rebuilt(request) if kept is not None else request
             self._out.streams, model = request.stream, request.model
             call = self.call = opening.identified(call, request)
             self._upstream = opening.route(call, self._config, request)
@@ -102,6 +107,9 @@ class Session:
         self._out.lookup = opening.lookup(call, self._upstream, self._approved)
         if self._out.lookup is None:
             self._dispatch("")
+
+    def _take_body(self, body: bytes) -> None:
+        """Take the request as it is read."""
 
     def _make_chain(self, request: ChatRequest) -> Chain:
         call = self.call
@@ -135,6 +143,7 @@ class Session:
 
     def refuse(self, error: PipelineError) -> None:
         """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
+        self._awaiting = None
         self._out.records += opening.records(self.call, None, "", "")
         self._out.put(self._refusal(error))
 
@@ -232,16 +241,6 @@ class Session:
     def spent(self) -> Usage:
         """What the call was counted by upstream, told to its client or not."""
         return self.usage
-
-    @property
-    def has_effects(self) -> bool:
-        """Is anything wanted since the last time?"""
-        out = self._out
-        return bool(out.outputs or out.records or out.asks or out.waits or out.lookup)
-
-    def drain(self) -> Effects:
-        """Return what is wanted since the last time."""
-        return self._out.drain()
 
     def anew(self) -> "Session":
         """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""

@@ -7,8 +7,6 @@ citations, log probabilities) goes only where the text goes unchanged.
 
 from collections.abc import Callable
 
-import msgspec
-
 from policy.answer import MOST_HEARD, Answer
 from policy.base import Block, OtherBlock
 from policy.schemas import AnswerCheck

@@ -1,6 +1,6 @@
 """The Messages dialect. Imports no other dialect."""
 
-from protocol.dialect import Dialect
+from protocol.dialect import Dialect, Way
 
 DIALECT = Dialect(
     package=__name__,
@@ -19,6 +19,12 @@ DIALECT = Dialect(
     never_in_base=("/v1", "/v1/messages", "/messages"),
     headers={"anthropic-version": "2023-06-01"},
     key_header=("x-api-key", "{key}"),
+    doors={
+        "azure": Way(place="/anthropic"),
+        "vertex": Way(place="/publishers/anthropic", version="vertex-2023-10-16"),
+        "bedrock": Way(version="bedrock-2023-05-31"),
+        "bedrock-mantle": Way(place="/anthropic"),
+    },
     betas_header="anthropic-beta",
     keepalive=b'event: ping\ndata: {"type": "ping"}\n\n',
     judge_replies=("tool", "json_schema", "text"),

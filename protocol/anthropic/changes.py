@@ -20,6 +20,8 @@ def _check(held: Tool | ToolUsePart, at: str) -> None:
 
 def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     refuse_names(after.extra, MODELLED)
+    if (before.verbosity, before.max_tool_calls) != (after.verbosity, after.max_tool_calls):
+        raise Unclear("verbosity and max_tool_calls are of Responses")
     if after.web_search is not None or after.system_messages:
         raise Unclear("web_search and system_messages are of chat/completions: here a search is a tool, the system prompt `system`")
     extra = dict(after.extra)

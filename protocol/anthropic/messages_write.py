@@ -26,6 +26,7 @@ from protocol.neutral import (
     kind_of,
 )
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
+from protocol.server_tools import history as provider_history
 from protocol.target import Draft
 
 MAX_BREAKPOINTS = 4
@@ -45,6 +46,7 @@ class MessageWriter:
         self._ids = Ids()
         self._marked: list[tuple[str, dict[str, Any]]] = []
         self._own_marks = 0
+        self._results = provider_history.results_of(neutral.turns)
 
     def system(self) -> list[dict[str, Any]]:
         """Return a text block for each leading system message; more where parts of it are marked for the cache."""
@@ -114,7 +116,13 @@ class MessageWriter:
                 return [{"type": "text", "text": part.text}] if part.text.strip() else []
             case ThinkingPart():
                 return []  # sealed for another provider, or not at all
-            case ProviderCallPart() | ProviderResultPart() | SummaryPart() | OtherPart():
+            case ProviderCallPart():
+                self._draft.drop(f"messages[].{part.kind}")
+                # a result is one call's: told again for every call of its id, it would cost its size each time
+                return [{"type": "text", "text": provider_history.told(part, self._results.pop(part.id, None))}]
+            case ProviderResultPart():
+                return []
+            case SummaryPart() | OtherPart():
                 invalid(f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's provider", "messages")
             case _:
                 assert_never(part)

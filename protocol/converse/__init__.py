@@ -1,6 +1,6 @@
 """Bedrock's Converse API, which upstreams alone speak here. Imports no other dialect."""
 
-from protocol.dialect import Dialect
+from protocol.dialect import Dialect, Way
 
 DIALECT = Dialect(
     package=__name__,
@@ -11,6 +11,7 @@ DIALECT = Dialect(
     never_in_base=("/model",),
     framing="eventstream",
     error_kind_header="x-amzn-errortype",
+    doors={"bedrock": Way()},
     judge_replies=("tool", "json_schema", "text"),
     has_turns=True,
 )

@@ -1,6 +1,6 @@
 """The dialect of the Gemini API and of Vertex AI (generateContent). Only upstreams speak it. Imports no other dialect."""
 
-from protocol.dialect import Dialect
+from protocol.dialect import Dialect, Way
 
 DIALECT = Dialect(
     package=__name__,
@@ -14,6 +14,7 @@ DIALECT = Dialect(
         "models": "/models",
     },
     key_header=("x-goog-api-key", "{key}"),
+    doors={"vertex": Way(place="/publishers/google")},
     judge_replies=("json_schema", "json_object", "tool", "text"),
     has_turns=True,
     ids="mint",

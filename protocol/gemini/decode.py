@@ -1,10 +1,12 @@
-"""generateContent answers, streamed and whole, to events (docs/protocol.md, Gemini).
+"""generateContent answers, streamed and whole, to events (docs/protocol.md 1.12).
 
 Each chunk of a stream is a whole answer that holds what is new. The finish reason ends all blocks, so calls are decided then, but text,
 usage and sources may still follow: the message ends where the stream does. A stream without a finish reason was cut.
 """
 
 from typing import Any
+
+import msgspec
 
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
@@ -24,7 +26,7 @@ from protocol.gemini import grounding
 from protocol.gemini.blocks import Blocks
 from protocol.gemini.failures import failed_inside
 from protocol.gemini.partial import Arguments, whole
-from protocol.gemini.wire import CONTENTS, Candidate, Chunk, FunctionCall, Part, UsageMetadata, read_chunk
+from protocol.gemini.wire import CONTENTS, Candidate, Chunk, FunctionCall, Part, UsageMetadata, read_chunk, read_counts, read_text
 from protocol.json_strict import dumps
 from protocol.sse import parse_event
 from protocol.tame import is_tame
@@ -61,6 +63,8 @@ class _Message:
         self.started = False
         self.finish: str | None = None
         self.usage: UsageMetadata | None = None
+        self.late_usage: msgspec.Raw | None = None
+        """The counts of the last chunk that was nothing but text, not yet read."""
         self._explanation = ""
         self.is_blocked = False
         self._pending: _Pending | None = None
@@ -75,7 +79,7 @@ class _Message:
     def take(self, chunk: Chunk, found: list[str], events: list[Event]) -> None:
         """Take a chunk of a stream, or a whole answer."""
         if chunk.usage_metadata is not None:
-            self.usage = chunk.usage_metadata
+            self.usage, self.late_usage = chunk.usage_metadata, None
         if not self.started:
             self.started = True
             events.append(MessageStart(chunk.response_id or "", chunk.model_version or "", Usage(), {"dialect": "gemini"}))
@@ -204,7 +208,12 @@ class _Message:
     # --- the end ---
 
     def end(self) -> list[Event]:
-        """The end, by what was said last."""
+        """The end, by what was said last. Raises RemoteProtocolError."""
+        if self.late_usage is not None:
+            try:
+                self.usage = read_counts(self.late_usage)
+            except ValueError as error:
+                raise RemoteProtocolError("upstream sent usage that is not one of its dialect") from error
         events: list[Event] = []
         self.blocks.close(events)
         events.append(self._stop())
@@ -222,7 +231,11 @@ class _Message:
             return UpstreamFailed("api_error", finishes.failure(word or ""))
         explanation = (self._explanation or word or "") if reason is StopReason.REFUSAL else ""
         extra = {"native_stop": word} if word and is_tame(word) else {}
-        return MessageStop(reason, usage_of(self.usage), None, extra, explanation)
+        usage = usage_of(self.usage)
+        if word is None and usage == Usage():
+            # nothing was read and nothing written
+            usage = Usage(0, 0)
+        return MessageStop(reason, usage, None, extra, explanation)
 
 
 def _word(body: dict[str, Any], name: str) -> str:
@@ -249,16 +262,30 @@ class StreamDecoder:
         if self._done:
             return [Opaque("data after the end")]
         try:
-            read, found = read_chunk(data)
-            if not found and (text := _only_text(read, self._message)) is not None:
+            if self._message.blocks.open_kind is not None and (text := self._more_text(data)) is not None:
                 return text
-            return self._take(read, found)
+            return self._take(*read_chunk(data))
         except ValueError as error:
             self._done = True
             raise RemoteProtocolError("upstream sent a chunk that is not one of its dialect") from error
         except RemoteProtocolError:
             self._done = True
             raise
+
+    def _more_text(self, data: bytes) -> list[Event] | None:
+        """The event of a chunk that goes on with the open text, as nearly every chunk does; None for any other."""
+        message = self._message
+        if message.has_pending or (read := read_text(data)) is None or not read[0].text:
+            return None
+        part, counts = read
+        blocks = message.blocks
+        if not blocks.goes_on(BlockKind.THINKING if part.thought else BlockKind.TEXT):
+            return None
+        if counts:
+            message.late_usage = counts
+        if not part.thought:
+            blocks.pieces.append(part.text)
+        return [TextDelta(blocks.open_index, part.text)]
 
     def _take(self, chunk: Chunk, found: list[str]) -> list[Event]:
         if chunk.error:
@@ -275,29 +302,6 @@ class StreamDecoder:
         self._done = True
         message = self._message
         return message.end() if message.started else [UpstreamFailed("api_error", _CUT)]
-
-
-def _only_text(chunk: Chunk, message: _Message) -> list[Event] | None:
-    """The event of a chunk that goes on with the open text, as nearly every chunk does; None for any other."""
-    candidates = chunk.candidates
-    if candidates is None or len(candidates) != 1 or chunk.error or chunk.prompt_feedback is not None:
-        return None
-    candidate = candidates[0]
-    content = candidate.content
-    if content is None or content.parts is None or len(content.parts) != 1:
-        return None
-    part = content.parts[0]
-    if not part.text or part != Part(part.text, part.thought) or candidate != Candidate(content, index=0):
-        return None
-    kind = BlockKind.THINKING if part.thought else BlockKind.TEXT
-    blocks = message.blocks
-    if not blocks.goes_on(kind) or message.has_pending:
-        return None
-    if chunk.usage_metadata is not None:
-        message.usage = chunk.usage_metadata
-    if kind is BlockKind.TEXT:
-        blocks.pieces.append(part.text)
-    return [TextDelta(blocks.open_index, part.text)]
 
 
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:

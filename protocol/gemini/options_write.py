@@ -1,4 +1,4 @@
-"""What is neither message nor tool in a request that crosses, written for Gemini (docs/protocol.md, Gemini)."""
+"""What is neither message nor tool in a request that crosses, written for Gemini (docs/protocol.md 1.12)."""
 
 from typing import Any, cast
 

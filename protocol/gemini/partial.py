@@ -120,7 +120,10 @@ def _into(holder: Any, step: Step, made: Any, *, is_leaf: bool) -> Any:
 
 def whole(args: msgspec.Raw) -> str:
     """Return the arguments of a call that came whole, as JSON text exactly as upstream wrote it. Raises RemoteProtocolError."""
-    text = bytes(args).decode("utf-8").strip()
+    try:
+        text = bytes(args).decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError("upstream sent arguments of a call that are not UTF-8") from error
     if text in ("", "null"):
         return "{}"
     if not text.startswith("{"):

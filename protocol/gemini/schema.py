@@ -10,10 +10,10 @@ from protocol.bounds import MAX_SCHEMA_DEPTH, MAX_SCHEMA_EXPANSION
 from protocol.json_schema import Unsupported
 from protocol.json_strict import dumps
 
-_COPIED = (
-    "description", "title", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
-    "maxProperties",
-)  # fmt: skip
+_WORDS = ("description", "title", "format", "pattern")
+_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_NUMBERS = ("minimum", "maximum")
+"""What is copied where it is a string, a whole number, or any number."""
 _FORMATS = {"number": ("float", "double"), "integer": ("int32", "int64"), "string": ("enum", "date-time")}
 """The only formats that the API takes."""
 _TYPES = frozenset(("string", "number", "integer", "boolean", "array", "object"))
@@ -111,7 +111,7 @@ class _Writer:
         return ({"anyOf": written} if written else {}) | described | nullable
 
     def _typed(self, schema: dict[str, Any], depth: int, uses: tuple[str, ...]) -> dict[str, Any]:
-        kind, written = schema.get("type"), {n: schema[n] for n in _COPIED if n in schema}
+        kind, written = schema.get("type"), _copied(schema)
         if isinstance(kind, list):
             kinds = [k for k in kind if k != "null"]
             nullable = {"nullable": True} if len(kinds) < len(kind) else {}
@@ -146,6 +146,12 @@ class _Writer:
         walked = {name: self.write(value, depth + 1, uses) for name, value in properties.items()}
         needed = [name for name in dict.fromkeys(map(str, required)) if name in properties]
         return {"properties": walked} | ({"required": needed} if needed else {})
+
+
+def _copied(schema: dict[str, Any]) -> dict[str, Any]:
+    found = {n: schema[n] for n in _WORDS if isinstance(schema.get(n), str)}
+    found |= {n: schema[n] for n in _COUNTS if type(schema.get(n)) is int}
+    return found | {n: schema[n] for n in _NUMBERS if type(schema.get(n)) in (int, float)}
 
 
 def _listed(values: list[Any], written: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for Gemini (docs/protocol.md, Gemini)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for Gemini (docs/protocol.md 1.12)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -4,7 +4,7 @@ Source: ai.google.dev/api/generate-content. Fields that hold none of the model's
 A field that nobody listed here may hold model output in another shape, so it is named, withheld and recorded.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -95,11 +95,57 @@ class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"
     error: Any = None
 
 
+class _TextPart(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    text: str
+    thought: bool = False
+
+
+class _TextContent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    parts: tuple[_TextPart]
+    role: msgspec.Raw = msgspec.Raw()
+
+
+class _TextCandidate(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    content: _TextContent
+    index: Literal[0] = 0
+
+
+class _TextChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    """What nearly every chunk of a stream is: one more piece of a text. A chunk that is not refused is nothing else."""
+
+    candidates: tuple[_TextCandidate]
+    usage_metadata: msgspec.Raw = msgspec.Raw()
+    model_version: msgspec.Raw = msgspec.Raw()
+    response_id: msgspec.Raw = msgspec.Raw()
+    create_time: msgspec.Raw = msgspec.Raw()
+
+
 CONTENTS = (
     "function_call", "executable_code", "code_execution_result", "tool_call", "tool_response", "inline_data", "file_data",
 )  # fmt: skip
 """The contents of a part beside its text."""
 _decoder = msgspec.json.Decoder(Chunk)
+
+
+_text_decoder = msgspec.json.Decoder(_TextChunk)
+_usage_decoder = msgspec.json.Decoder(UsageMetadata | None)
+
+
+def read_text(data: bytes) -> tuple[_TextPart, msgspec.Raw] | None:
+    """Return the text of a chunk that holds one and nothing else, and its counts as they came; None for any other."""
+    try:
+        chunk = _text_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return chunk.candidates[0].content.parts[0], chunk.usage_metadata
+
+
+def read_counts(raw: msgspec.Raw) -> UsageMetadata | None:
+    """Return the counts of such a chunk. Raises ValueError."""
+    try:
+        return _usage_decoder.decode(raw) if raw else None
+    except msgspec.MsgspecError as error:
+        raise ValueError("not the counts of generateContent") from error
 
 
 def read_chunk(data: bytes) -> tuple[Chunk, list[str]]:

@@ -1,4 +1,4 @@
-"""Requests written for Gemini (docs/protocol.md, Gemini). Nobody speaks the dialect to us, so each request crosses."""
+"""Requests written for Gemini (docs/protocol.md 1.12). Nobody speaks the dialect to us, so each request crosses."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from protocol.gemini.messages_write import MessageWriter
 from protocol.gemini.options_write import write_options
 from protocol.gemini.tools_write import names_of, write_tools
 from protocol.json_strict import dumps
-from protocol.neutral import NeutralRequest
+from protocol.neutral import NeutralRequest, plain
 from protocol.request import ChatRequest
 from protocol.target import Draft, Restore, Target, Translated
 
@@ -17,7 +17,8 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bo
     """Write the request for generateContent: its model and whether it streams are in the path. Raises InvalidRequest naming what it cannot
     say or the key may not use."""
     if isinstance(request, ChatRequest):
-        invalid("no client speaks this dialect", "model")
+        # of our own making, as questions to judges are: no client speaks this dialect
+        request = plain(request)
     draft = Draft(request=request.request, target=target, words=request.words)
     row, names = models.row(draft.request.model), names_of(draft)
     writer = MessageWriter(draft, request, row, names)

@@ -1,6 +1,6 @@
 """The chat/completions dialect. Imports no other dialect."""
 
-from protocol.dialect import Dialect
+from protocol.dialect import Dialect, Way
 
 DIALECT = Dialect(
     package=__name__,
@@ -12,6 +12,10 @@ DIALECT = Dialect(
     upstream_paths={"chat": "/chat/completions", "models": "/models"},
     never_in_base=("/chat/completions", "/completions", "/responses", "/models"),
     keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
+    doors={
+        "azure": Way(place="/openai/v1", key_header=("api-key", "{key}"), deploys=True, lists=True),
+        "bedrock-mantle": Way(place="/v1", lists=True),
+    },
     judge_replies=("json_schema", "json_object", "tool", "text"),
     takes_guided=True,
     names_text=True,

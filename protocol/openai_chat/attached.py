@@ -8,68 +8,13 @@ and the chunk's text is released without it.
 import re
 from typing import Any
 
+from protocol.logprobs import are_of, is_number
+
 _WORD = re.compile(r"[A-Za-z0-9_.:/-]{0,128}")
 _SEALED = re.compile(r"[A-Za-z0-9+/=_-]*")
 """Encrypted data and signatures: base64 in its two alphabets."""
-_MAX_TOKEN = 128
-_MAX_ALTERNATIVES = 20
-_TOKEN = frozenset(("token", "logprob", "bytes", "top_logprobs"))
 _DETAIL = frozenset(("type", "id", "format", "index", "text", "summary", "data", "signature"))
 _CITATION = frozenset(("start_index", "end_index", "title", "url", "content"))
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _bytes(value: Any) -> bytes | None:
-    try:
-        return bytes(value) if isinstance(value, list) else None
-    except (TypeError, ValueError):
-        return None
-
-
-def _spellings(raw: bytes) -> tuple[str, ...]:
-    """The ways in which providers write a token: half a character stands as escapes or as a replacement character."""
-    escaped = raw.decode("utf-8", "backslashreplace")
-    return escaped, f"bytes:{escaped}", raw.decode("utf-8", "replace")
-
-
-def _said(entry: Any) -> bytes | None:
-    """The bytes that a token stands for, None if the entry holds something else."""
-    if not isinstance(entry, dict) or not _TOKEN.issuperset(entry) or not _is_number(entry.get("logprob")):
-        return None
-    token, given = entry.get("token"), entry.get("bytes")
-    if not isinstance(token, str):
-        return None
-    if given is None:
-        return token.encode("utf-8", "surrogatepass")
-    raw = _bytes(given)
-    return raw if raw is not None and token in _spellings(raw) else None
-
-
-def _is_alternative(entry: Any) -> bool:
-    if not isinstance(entry, dict) or "top_logprobs" in entry:
-        return False
-    raw = _said(entry)
-    return raw is not None and len(raw) <= _MAX_TOKEN
-
-
-def _are_alternatives(entries: Any) -> bool:
-    """Alternatives to a token: at most 20, each no longer than a token."""
-    return entries is None or (isinstance(entries, list) and len(entries) <= _MAX_ALTERNATIVES and all(map(_is_alternative, entries)))
-
-
-def _are_of(entries: Any, text: str) -> bool:
-    if not isinstance(entries, list):
-        return False
-    said = []
-    for entry in entries:
-        raw = _said(entry)
-        if raw is None or not _are_alternatives(entry.get("top_logprobs")):
-            return False
-        said.append(raw)
-    return b"".join(said) == text.encode("utf-8", "surrogatepass")
 
 
 def logprobs_of(value: Any, texts: dict[str, str]) -> dict[str, dict[str, Any]] | None:
@@ -81,7 +26,7 @@ def logprobs_of(value: Any, texts: dict[str, str]) -> dict[str, dict[str, Any]] 
         return None
     empty: dict[str, Any] = dict.fromkeys(value)
     parts = {field: {**empty, field: entries} for field, entries in value.items() if entries}
-    return parts if all(_are_of(part[field], texts[field]) for field, part in parts.items()) else None
+    return parts if all(are_of(part[field], texts[field]) for field, part in parts.items()) else None
 
 
 def readable_reasoning(details: Any) -> str | None:
@@ -90,7 +35,7 @@ def readable_reasoning(details: Any) -> str | None:
         return None
     texts = []
     for entry in details:
-        if not isinstance(entry, dict) or not _DETAIL.issuperset(entry) or not _is_number(entry.get("index")):
+        if not isinstance(entry, dict) or not _DETAIL.issuperset(entry) or not is_number(entry.get("index")):
             return None
         shown = [entry.get(name) or "" for name in ("text", "summary")]
         words = [entry.get(name) or "" for name in ("type", "id", "format")]
@@ -112,7 +57,7 @@ def _is_citation(entry: Any) -> bool:
     if not isinstance(entry, dict) or not entry.keys() <= {"type", "index", "url_citation"} or entry.get("type") != "url_citation":
         return False
     cited = entry.get("url_citation")
-    if not isinstance(cited, dict) or not _CITATION.issuperset(cited) or not _is_number(entry.get("index")):
+    if not isinstance(cited, dict) or not _CITATION.issuperset(cited) or not is_number(entry.get("index")):
         return False
     words = (cited.get(name) for name in ("title", "url", "content"))
-    return all(w is None or isinstance(w, str) for w in words) and all(_is_number(cited.get(n)) for n in ("start_index", "end_index"))
+    return all(w is None or isinstance(w, str) for w in words) and all(is_number(cited.get(n)) for n in ("start_index", "end_index"))

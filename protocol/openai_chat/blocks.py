@@ -76,6 +76,13 @@ class Blocks:
         index = self._new_index()
         events += [BlockStart(index, BlockKind.OTHER, name=name, body=body), BlockStop(index)]
 
+    def searched(self, results: int, events: list[Event]) -> None:
+        """Add the search that the provider made, asked or not: a call that it ran itself, of which the query is not told."""
+        self.close_text(events)
+        index = self._new_index()
+        start = BlockStart(index, BlockKind.SERVER_TOOL_USE, f"web_search_{index}", "web_search", {"type": "search_results"})
+        events += [start, ArgumentsDelta(index, f'{{"results":{results}}}'), BlockStop(index)]
+
     def reasoning_name(self) -> str:
         """The field of the reasoning that is open, else the one that OpenRouter's details stand beside."""
         return self._open[2] if self._open is not None and self._open[1] is BlockKind.THINKING else "reasoning"

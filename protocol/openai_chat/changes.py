@@ -30,6 +30,8 @@ def _check(held: Tool | ToolUsePart, at: str) -> None:
 
 def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     refuse_names(after.extra, MODELLED)
+    if (before.verbosity, before.max_tool_calls) != (after.verbosity, after.max_tool_calls):
+        raise Unclear("verbosity and max_tool_calls are of Responses")
     refuse_many_answers(after.extra)
     extra = dict(after.extra)
     changes: dict[str, Any] = {"extra": extra}

@@ -4,6 +4,9 @@ from typing import Any
 
 from protocol.citations import Citation
 
+MAX_SOURCES = 200
+"""Pages of one answer that are told."""
+
 
 def read_citation(entry: dict[str, Any]) -> Citation:
     """Return the citation of an annotation that `attached.are_annotations` took. Places are of the whole content."""
@@ -14,6 +17,21 @@ def read_citation(entry: dict[str, Any]) -> Citation:
         for name in ("start_index", "end_index")
     )
     return Citation(kind="url", url=url, title=title, start=start, end=end, cited_text=text, raw=entry, dialect="openai")
+
+
+def read_sources(pages: Any, results: Any) -> list[Citation]:
+    """Return the pages that a vendor told beside the text (Perplexity's `search_results`, or addresses alone as xAI has them)."""
+    titles: dict[str, str] = {}
+    for one in results[:MAX_SOURCES] if isinstance(results, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("url"), str):
+            titles[one["url"]] = one["title"] if isinstance(one.get("title"), str) else ""
+    urls = [url for url in pages[:MAX_SOURCES] if isinstance(url, str)] if isinstance(pages, list) else []
+    found: list[Citation] = []
+    for url in dict.fromkeys((*urls, *titles)):
+        title = titles.get(url, "")
+        raw = {"type": "url_citation", "url_citation": {"url": url, "title": title, "start_index": 0, "end_index": 0}}
+        found.append(Citation(kind="url", url=url, title=title, raw=raw, dialect="openai"))
+    return found
 
 
 def _place(value: Any) -> int:

@@ -17,7 +17,7 @@ from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage
 from protocol.openai_chat.attached import are_annotations, logprobs_of, readable_reasoning
 from protocol.openai_chat.blocks import Blocks
-from protocol.openai_chat.cited import read_citation
+from protocol.openai_chat.cited import read_citation, read_sources
 from protocol.openai_chat.finish import MEANINGS
 from protocol.openai_chat.wire import Choice, Chunk, ChunkUsage, Delta, Unknown, read_chunk, read_usage
 from protocol.sse import parse_event
@@ -27,6 +27,8 @@ _TOP_FIELDS = ("prompt_filter_results", "provider", "moderation", "x_groq", "usa
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
 _MAX_DONE = 20
+_DONE = "chat.completion.done"
+"""Perplexity's last chunk, which repeats the whole message beside an empty delta."""
 _DELTA, _MESSAGE = attrgetter("delta"), attrgetter("message")
 """Where a choice holds what it says: in a stream, in a whole answer."""
 _CUT = "the upstream ended its answer without finishing it"
@@ -37,7 +39,11 @@ def _usage(usage: ChunkUsage) -> Usage:
     cached = prompt.cached_tokens if prompt else None
     written = prompt.cache_write_tokens if prompt else None
     fresh = None if usage.prompt_tokens is None else max(0, usage.prompt_tokens - (cached or 0) - (written or 0))
-    return Usage(fresh, usage.completion_tokens, cached, written, completion.reasoning_tokens if completion else None)
+    said, thought = usage.completion_tokens, completion.reasoning_tokens if completion else None
+    if said is not None and thought and usage.total_tokens == (usage.prompt_tokens or 0) + said + thought:
+        # xAI counts reasoning apart; its total tells
+        said += thought
+    return Usage(fresh, said, cached, written, thought)
 
 
 def _failed(payload: Any) -> UpstreamFailed:
@@ -45,12 +51,16 @@ def _failed(payload: Any) -> UpstreamFailed:
     if isinstance(payload, dict) and not isinstance(payload.get("error"), dict):
         payload = {"error": payload}
     code = payload["error"].get("code") if isinstance(payload, dict) else None
+    status = payload["error"].get("status") if isinstance(payload, dict) else None
     kind = "api_error"
     if code in ("429", "rate_limit_exceeded") or (isinstance(payload, dict) and payload["error"].get("type") == "rate_limit_error"):
         kind = "rate_limit_error"
     elif isinstance(code, int) and 400 <= code < 600:
         # a status, which came too late to be one
         kind = errors_wire.kind_of_status(code)
+    elif isinstance(status, int) and 400 <= status < 500:
+        # Azure's filter, in an answer that says 200
+        kind = errors_wire.kind_of_status(status)
     return UpstreamFailed(kind, errors_wire.upstream_sentence(payload) or "the upstream reported an error")
 
 
@@ -76,6 +86,8 @@ class _Message:
         self._filters: Any = None
         self._native: Any = None
         self._early: list[Event] = []
+        self._sources: Chunk | None = None
+        """What said last which pages the answer is from, beside its text."""
         self._pages: list[Any] = []
         """Annotations that came while no text was open."""
 
@@ -83,6 +95,8 @@ class _Message:
         """Take a chunk of a stream, or a whole answer; `content_of` a choice is what it says."""
         if chunk.usage:
             self._count(chunk.usage)
+        if chunk.citations or chunk.search_results:
+            self._sources = chunk
         if (
             chunk.moderation
             or chunk.x_groq
@@ -103,8 +117,11 @@ class _Message:
                 called = self._content(content or Delta(), choice.logprobs, events)
             if choice.content_filter_results:
                 self._filters = choice.content_filter_results
+            if choice.usage and not chunk.usage:
+                self._count(choice.usage)
             if choice.finish_reason:
                 if self.finish is None:
+                    self._cite(events)
                     self.blocks.close(events)
                 self.finish, self._native = choice.finish_reason, choice.native_finish_reason
         if found:
@@ -196,6 +213,16 @@ class _Message:
         if all(self.blocks.attach(BlockKind.TEXT, "", "citation", read_citation(page), events) for page in self._pages):
             self._pages = []
 
+    def _cite(self, events: list[Event]) -> None:
+        """Add the pages that were told beside the text: each a citation without a place, and the search that found them."""
+        if self._sources is None:
+            return
+        found = read_sources(self._sources.citations, self._sources.search_results)
+        cited = [self.blocks.attach(BlockKind.TEXT, "", "citation", citation, events) for citation in found]
+        if found and all(cited):
+            self._sources = None
+            self.blocks.searched(len(found), events)
+
     def _seldom(self, delta: Delta, logprobs: Any, events: list[Event]) -> None:
         blocks = self.blocks
         if delta.refusal:
@@ -232,6 +259,8 @@ class _Message:
         events: list[Event] = []
         # content may come after the finish
         self.blocks.close(events)
+        if self._sources is not None:
+            events.append(Opaque("field citations"))
         if self._pages:
             self.blocks.carry("annotations", {"annotations": self._pages}, events)
         events.append(self._stop())
@@ -307,7 +336,7 @@ class StreamDecoder:
         if self._last is not None and said is not None and said.content and not found:
             # as the one before but for its text, like nearly every chunk: what else it says was taken then (0.83x a chunk in bursts)
             last, delta, index = self._last
-            delta.content, last.obfuscation = said.content, chunk.obfuscation
+            delta.content, last.obfuscation, last.p = said.content, chunk.obfuscation, chunk.p
             if chunk == last:
                 return [TextDelta(index, said.content)]
         if chunk.error:
@@ -315,7 +344,7 @@ class StreamDecoder:
         events: list[Event] = []
         self._message.take(chunk, found, _DELTA, events)
         for choice in chunk.choices or ():
-            if choice.message is not None and choice.index == 0:
+            if choice.message is not None and choice.index == 0 and chunk.object != _DONE:
                 events.append(Opaque("message in a stream"))
         self._last = None
         if said is None or not said.content or found or said != Delta(said.role, said.content) or len(chunk.choices or ()) != 1:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from protocol.fields import invalid
+from protocol.openai_chat.models import row
 from protocol.request import ChatRequest, OtherPart, ToolResultPart
 from protocol.server_tools.data import table
 from protocol.server_tools.families import check_parameters, need, objects
@@ -17,7 +18,7 @@ def check(request: ChatRequest, target: Target) -> None:
     if request.web_search is not None:
         need(target, "web_search", "web_search_options", "web_search_options")
     check_parameters(target, request.extra, "openai")
-    _check_model(target, request.model)
+    check_model(target, request)
     _check_parts(target, request)
     for position, tool in enumerate(request.tools):
         kind = tool.extra.get("type") if tool.kind == "server" else "function"
@@ -28,8 +29,16 @@ def check(request: ChatRequest, target: Target) -> None:
             need(target, family, f"the tool {str(kind)[:80]!r}", "tools")
 
 
-def _check_model(target: Target, model: str) -> None:
-    """Names of models may carry more than a model where a route takes any name: a search, or a stored choice of models."""
+def check_model(target: Target, request: ChatRequest) -> None:
+    """Refuse a model that does more than the key may have, or less than the request needs. Raises InvalidRequest.
+
+    Names of models may carry more than a model where a route takes any name: a search, or a stored choice of models.
+    """
+    model, known = request.model, row(request.model)
+    if known.always_searches:
+        need(target, "web_search", f"the model {model[:60]!r}, which searches the web for every answer,", "model")
+    if not known.tools and any(t.kind != "server" for t in request.tools):
+        invalid(f"the model {model[:60]!r} takes no tools", "tools")
     if ":online" in model:
         need(target, "web_search", "a model with :online", "model")
     if "@preset/" in model:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, assert_never
 
 from protocol.fields import invalid
+from protocol.json_strict import loads_arguments
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
@@ -23,7 +24,7 @@ from protocol.neutral import (
 )
 from protocol.openai_chat.media import note, parts_of, text_part
 from protocol.openai_chat.models import ModelRow
-from protocol.openai_chat.names import Names, call_id
+from protocol.openai_chat.names import Names, call_id, short_id
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
@@ -98,6 +99,8 @@ class MessageWriter:
         return {"role": "tool", "tool_call_id": self._id(part.tool_call_id), "content": text}, media
 
     def _id(self, identity: str) -> str:
+        if self._row.id_chars:
+            return short_id(identity, self._row.id_chars)
         return call_id(identity) if self._row.vendor else identity
 
     def _assistant(self, parts: Sequence[NeutralPart], *, goes_on: bool) -> dict[str, Any]:
@@ -111,8 +114,7 @@ class MessageWriter:
                     texts.append(part.text)
                 case ToolUsePart():
                     note(self._draft, "messages[]", part.extra)
-                    function = {"name": self._names.upstream(part.name), "arguments": part.arguments or "{}"}
-                    calls.append({"id": self._id(part.id), "type": "function", "function": function})
+                    calls.append(self._call(part))
                 case ThinkingPart():
                     thoughts.append(part.text)
                 case RefusalPart() | SummaryPart():
@@ -135,6 +137,12 @@ class MessageWriter:
         if calls:
             message["tool_calls"] = calls
         return message
+
+    def _call(self, part: ToolUsePart) -> dict[str, Any]:
+        name = self._names.upstream(part.name)
+        if part.form == "custom" and self._row.vendor:
+            return {"id": self._id(part.id), "type": "custom", "custom": {"name": name, "input": loads_arguments(part.arguments)["input"]}}
+        return {"id": self._id(part.id), "type": "function", "function": {"name": name, "arguments": part.arguments or "{}"}}
 
 
 def _aside(text: str, before: list[str]) -> list[str]:

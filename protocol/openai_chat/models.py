@@ -25,6 +25,12 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The values of reasoning_effort; () where there is no such parameter."""
     search: bool = False
     """Searches the web; takes web_search_options."""
+    tools: bool = True
+    """Takes tools."""
+    always_searches: bool = False
+    """Searches the web for every answer, asked or not."""
+    id_chars: int = 0
+    """Ids of calls have just so many letters and digits, where it is not 0."""
     reasoning_content: bool = False
     """Wants its reasoning back in turns with tool calls."""
 

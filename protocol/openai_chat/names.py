@@ -4,6 +4,7 @@ A rewritten name ends in a hash of the client's, so that it stays the same from 
 """
 
 import re
+from base64 import b32encode
 from collections.abc import Iterable
 from hashlib import sha256
 
@@ -35,6 +36,13 @@ class Names:
 def call_id(identity: str) -> str:
     """Return an id that the vendor takes: history only, so there is no way back."""
     return identity if len(identity) <= MAX_ID else f"call_{_hash(identity, 24)}"
+
+
+def short_id(identity: str, chars: int) -> str:
+    """Return an id of so many letters and digits, the same for the same id."""
+    if len(identity) == chars and identity.isascii() and identity.isalnum():
+        return identity
+    return b32encode(sha256(identity.encode("utf-8", "replace")).digest()).decode()[:chars]
 
 
 def _fits(name: str) -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 from protocol import json_schema as schema
 from protocol.fields import invalid
+from protocol.neutral import find_option
 from protocol.openai_chat.media import note
 from protocol.openai_chat.models import ModelRow
 from protocol.openai_chat.names import Names
@@ -39,13 +40,14 @@ def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
         if tool.kind == "server":
             body["web_search_options"] = _search(draft, row, tool)
     if functions:
-        body["tools"] = [_function(draft, tool, names) for tool in functions]
+        body["tools"] = [_function(draft, row, tool, names) for tool in functions]
     if choice is not None and choice.mode == "tool" and choice.name not in {t.name for t in functions}:
         invalid(f"tool_choice names {choice.name[:60]!r}, which is not among the tools that the client runs", "tool_choice")
     if choice is not None and choice.mode == "any" and not functions:
         invalid("tool_choice requires a call, and there are no tools that the client runs", "tool_choice")
     if functions and choice is not None:
-        forced = {"type": "function", "function": {"name": names.upstream(choice.name)}} if choice.mode == "tool" else None
+        kind = "custom" if row.vendor and any(t.kind == "custom" and t.name == choice.name for t in functions) else "function"
+        forced = {"type": kind, kind: {"name": names.upstream(choice.name)}} if choice.mode == "tool" else None
         body["tool_choice"] = forced or ("required" if choice.mode == "any" else choice.mode)
     if functions and request.parallel_tool_calls is not None:
         body["parallel_tool_calls"] = request.parallel_tool_calls
@@ -77,9 +79,11 @@ def added_search(draft: Draft, row: ModelRow) -> dict[str, Any] | None:
     return None
 
 
-def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
+def _function(draft: Draft, row: ModelRow, tool: Tool, names: Names) -> dict[str, Any]:
     upstream = names.upstream(tool.name)
     extra = tool.extra
+    if tool.kind == "custom" and row.vendor:
+        return _custom(draft, tool, upstream)
     if tool.kind == "client":
         typed = as_function(tool)
         if typed is None:
@@ -97,6 +101,17 @@ def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
         except schema.Unsupported:
             draft.drop("tools[].strict")
     return {"type": "function", "function": function}
+
+
+def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
+    """A tool that takes free text; other servers than the vendor's know functions alone."""
+    form = find_option(tool.extra, "form")
+    note(draft, "tools[]", tool.extra, *((form[0],) if form is not None else ()))
+    custom: dict[str, Any] = {"name": upstream, **({"description": tool.description} if tool.description else {})}
+    if form is not None and isinstance(form[1].value, dict):
+        said = {name: value for name, value in form[1].value.items() if name != "type"}
+        custom["format"] = {"type": "grammar", "grammar": said}
+    return {"type": "custom", "custom": custom}
 
 
 def _parameters(tool: Tool) -> dict[str, Any]:

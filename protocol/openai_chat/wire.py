@@ -82,6 +82,7 @@ class Choice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     stop_reason: Any = None
     token_ids: Any = None
     seed: Any = None
+    usage: Any = None
 
 
 class PromptDetails(msgspec.Struct, gc=False):
@@ -127,6 +128,9 @@ class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     kv_transfer_params: Any = None
     x_groq: Any = None
     usage_breakdown: Any = None
+    citations: Any = None
+    search_results: Any = None
+    p: Any = None
 
 
 _MAX_NAME = 60

@@ -1,6 +1,6 @@
 """The Responses dialect. Imports no other dialect."""
 
-from protocol.dialect import Dialect
+from protocol.dialect import Dialect, Way
 
 DIALECT = Dialect(
     package=__name__,
@@ -12,10 +12,15 @@ DIALECT = Dialect(
     answers="responses",
     upstream_paths={"responses": "/responses", "models": "/models"},
     never_in_base=("/responses", "/chat/completions", "/completions", "/models"),
+    doors={
+        "azure": Way(place="/openai/v1", key_header=("api-key", "{key}"), lists=True),
+        "bedrock-mantle": Way(place="/openai/v1", lists=True),
+    },
     keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
     # clients of this dialect send these statuses again and again: docs/protocol.md
     statuses={403: 400, 404: 400, 503: 429},
     judge_replies=("json_schema", "json_object", "tool", "text"),
     has_turns=True,
+    kept_path="/v1/responses/",
     checks_asked=True,
 )

@@ -10,6 +10,7 @@ from protocol.bounds import MAX_BLOCKS
 from protocol.errors import RemoteProtocolError
 from protocol.events import AttachmentDelta, BlockKind, Event, Opaque
 from protocol.json_strict import dumps
+from protocol.logprobs import are_of
 from protocol.responses.blocks import Blocks, Item, Part, more_than
 from protocol.responses.items import (
     CARRIED_ITEMS,
@@ -168,7 +169,10 @@ class Answer:
             return
         if not isinstance(text, str):
             raise RemoteProtocolError("upstream sent something else where its dialect has a string")
+        is_new = bool(text) and not part.said()
         self.blocks.agree(item, part, text, events)
+        if kind == "output_text" and is_new:
+            self.logprobs(part, body.get("logprobs"), text, events)
         if kind == "output_text":
             self.blocks.cite(part, body.get("annotations"), events)
         self._odd(body, _PART_FIELDS.get(kind), "part field", events)
@@ -317,9 +321,11 @@ class Answer:
             self.done(seen[place], body, events)
             place += 1
 
-    def logprobs(self, part: Part, entries: Any, events: list[Event]) -> None:
-        """Add the log probabilities of the text that came just before."""
-        if entries:
+    def logprobs(self, part: Part, entries: Any, text: str, events: list[Event]) -> None:
+        """Add the log probabilities of the `text` that came just before; what else they hold is withheld."""
+        if entries and not are_of(entries, text):
+            self.withhold("logprobs", events)
+        elif entries:
             events.append(AttachmentDelta(part.block, "logprobs", {"content": entries}))
 
 

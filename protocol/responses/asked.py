@@ -6,6 +6,7 @@ not know: how the request is written.
 
 from typing import Any
 
+from protocol.errors import InvalidRequest
 from protocol.fields import invalid
 from protocol.request import ChatRequest, OtherPart, Tool, ToolResultPart
 from protocol.server_tools.data import table
@@ -20,6 +21,10 @@ _HISTORY = {"mcp_list_tools": "mcp", "mcp_call": "mcp", "mcp_approval_request": 
 
 def check(request: ChatRequest, target: Target) -> None:
     """Refuse what the key has no family for. Raises InvalidRequest naming the parameter."""
+    if request.state is not None and request.state.previous:
+        # whoever puts the earlier conversation in front takes this away: no provider may be asked with half of it
+        message = "previous_response_id names no response that can be gone on with: send the whole input"
+        raise InvalidRequest(message, code="previous_response_not_found", param="previous_response_id")
     check_parameters(target, request.extra, "responses")
     for tool in request.tools:
         if tool.kind == "server":

@@ -15,7 +15,7 @@ from protocol.responses import tools_read
 from protocol.responses.item_kinds import WITH_TOOLS
 from protocol.responses.items_read import result_text, text_of
 from protocol.responses.read import INSTRUCTIONS, MODELLED
-from protocol.unclear import Changes, Unclear, follow, refuse_names
+from protocol.unclear import Changes, Unclear, refuse_names
 
 
 def _check(held: Tool | ToolUsePart, at: str) -> None:
@@ -36,8 +36,6 @@ def _check(held: Tool | ToolUsePart, at: str) -> None:
 
 def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     refuse_names(after.extra, MODELLED)
-    if before.state != after.state:
-        raise Unclear("state is the client's to choose")
     if after.web_search is not None:
         raise Unclear("web_search is of chat/completions: here a search is a tool")
     extra = dict(after.extra)
@@ -88,15 +86,15 @@ def _told(request: ChatRequest) -> list[list[Any]]:
 def _with_brought(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     fields = tuple(tuple(t for t in one.tools if "item" in t.outer) for one in (before, after))
     words = _told(before), _told(after)
-    if fields[0] == fields[1] and words[0] == words[1]:
-        return after
-    if follow("tools", (fields[0], None), (words[0], words[1])) is None and fields[0] != fields[1]:
-        return _rewritten(after, fields[0], fields[1])
+    if words[0] == words[1]:
+        return after if fields[0] == fields[1] else _rewritten(after, fields[0], fields[1])
+    told = {t.name: t for i, offered in enumerate(words[1]) for t in tools_read.tools(offered, "input[].tools", item=i)}
     if fields[0] == fields[1]:
-        told = tuple(t for i, offered in enumerate(words[1]) for t in tools_read.tools(offered, "input[].tools", item=i))
         own = tuple(t for t in after.tools if "item" not in t.outer)
-        return msgspec.structs.replace(after, tools=(*own, *told))
-    return _rewritten(after, fields[0], fields[1])
+        return msgspec.structs.replace(after, tools=(*own, *told.values()))
+    if any(told.get(t.name) != t for t in fields[1]) or len(told) != len(fields[1]):
+        raise Unclear("tools and the items that bring them were both changed, to different things")
+    return after
 
 
 def _rewritten(after: ChatRequest, was: tuple[Tool, ...], now: tuple[Tool, ...]) -> ChatRequest:

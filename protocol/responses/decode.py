@@ -178,7 +178,7 @@ class _Message:
         part = self.answer.part(item, field, frame.summary_index if field == SUMMARY else frame.content_index, name, events)
         if frame.delta is not None:
             self.answer.blocks.add(item, part, _text_of(frame.delta), events)
-            self.answer.logprobs(part, frame.logprobs, events)
+            self.answer.logprobs(part, frame.logprobs, frame.delta, events)
         elif whole is not None:
             self.answer.blocks.agree(item, part, whole, events)
         return part

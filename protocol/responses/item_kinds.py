@@ -41,7 +41,8 @@ WITH_TOOLS = ("additional_tools", "tool_search_output")
 PREFIXES = {
     "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "web_search_call": "ws",
     "file_search_call": "fs", "code_interpreter_call": "ci", "image_generation_call": "ig", "mcp_call": "mcp", "mcp_list_tools": "mcpl",
-    "mcp_approval_request": "mcpr", "program": "cm", "program_output": "cmo", "compaction": "cmp", **{one.call: one.prefix for one in TYPED},
+    "mcp_approval_request": "mcpr", "program": "cm", "program_output": "cmo", "compaction": "cmp",
+    **{one.call: one.prefix for one in TYPED},
     **{one.output: f"{one.prefix}o" for one in TYPED},
 }  # fmt: skip
 """How the ids of items begin."""

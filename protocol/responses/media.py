@@ -1,4 +1,4 @@
-"""Images, documents and search results, written as parts of a Responses message or output (docs/protocol.md, Responses)."""
+"""Images, documents and search results, written as parts of a Responses message or output (docs/protocol.md 1.12)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Turns of a request that crosses, written as items of a Responses input (docs/protocol.md, Responses).
+"""Turns of a request that crosses, written as items of a Responses input (docs/protocol.md 1.12).
 
 Reasoning goes upstream only as recorded, sealed: `protocol.responses.turn` puts its items before what they led to.
 """
@@ -37,6 +37,7 @@ class InputWriter:
         self._results = provider_history.results_of(neutral.turns)
         self._custom = {t.name for t in neutral.request.tools if t.kind == "custom"}
         self._custom_calls: set[str] = set()
+        self._callers: dict[str, Any] = {}
 
     def instructions(self) -> str:
         """Return the leading system texts as one."""
@@ -93,7 +94,10 @@ class InputWriter:
             written = [w for held in part.parts for w in parts_of(self._draft, held)]
             output = [text_part("[error]"), *written] if part.is_error else written
         kind = "custom_tool_call_output" if part.tool_call_id in self._custom_calls else "function_call_output"
-        return {"type": kind, "call_id": self._id(part.tool_call_id), "output": output}
+        # of a call that the provider's code made: it waits for the output by this
+        caller = self._callers.get(part.tool_call_id)
+        said = {"type": kind, "call_id": self._id(part.tool_call_id), "output": output}
+        return said if caller is None else {**said, "caller": caller}
 
     def _id(self, identity: str) -> str:
         return call_id(identity) if self._row.vendor else identity
@@ -136,6 +140,8 @@ class InputWriter:
     def _recorded(self, body: dict[str, Any]) -> dict[str, Any]:
         if body.get("type") != "function_call" or "namespace" in body:
             return body
+        if "caller" in body:
+            self._callers[body["call_id"]] = body["caller"]
         return {**body, "name": self._names.upstream(body["name"]), "call_id": self._id(body["call_id"])}
 
     def _call(self, part: ToolUsePart) -> dict[str, Any]:

@@ -43,7 +43,6 @@ _SEARCHES = {"low": 1, "medium": 5, "high": 10}
 _LOCATION = ("city", "country", "region", "timezone")
 _SEARCH, _CODE = "web_search_20250305", "code_execution_20250825"
 """The types that these tools have in the neutral form."""
-_PLAIN_TOOL = frozenset(("strict", "defer_loading", "allowed_callers", "output_schema", "format"))
 
 
 def neutral(request: ChatRequest) -> NeutralRequest:
@@ -116,7 +115,7 @@ def _tool(tool: Tool, extra: dict[str, Any]) -> Tool:
         return Tool(tool.name, str(description or ""), schema if isinstance(schema, dict) else {"type": "object"})
     beside = {n: v for n, v in tool.extra.items() if v not in (None, False) and n != "defer_loading"}
     if (form := beside.pop("format", None)) is not None and form != {"type": "text"}:
-        beside["format"] = Option("grammar", form)
+        beside["format"] = Option("form", form)
     return Tool(tool.name, tool.description, tool.schema, beside, tool.kind)
 
 

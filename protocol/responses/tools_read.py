@@ -53,8 +53,8 @@ def _one(tool: dict[str, Any], kind: str, at: str, param: str) -> Tool:
         return Tool(name, description, CUSTOM_SCHEMA, dict(fields.rest(tool, "type", "name", "description")), "custom")
     fields.refuse_lookalikes(tool, _OF_TOOLS)
     if kind in TYPED_TOOLS and not runs_at_provider(tool):
-        description, parameters = tool.get("description"), tool.get("parameters")
-        if kind == "tool_search" and not (isinstance(description, str | None) and isinstance(parameters, dict | None)):
+        shape = isinstance(tool.get("description"), str | None) and isinstance(tool.get("parameters"), dict | None)
+        if kind == "tool_search" and not shape:
             invalid(f"{at} must have an object as parameters and a string as description", param)
         return Tool(TYPED_TOOLS[kind], extra=tool, kind="client")
     if kind not in table().responses_tools:

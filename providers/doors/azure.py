@@ -13,10 +13,6 @@ from providers.doors.tokened import TokenedDoor
 from providers.tokens import Token
 
 LOGIN = "https://login.microsoftonline.com"
-_PLACES = {"openai": "/openai/v1", "responses": "/openai/v1", "anthropic": "/anthropic"}
-_KEY_HEADERS = {"openai": ("api-key", "{key}"), "responses": ("api-key", "{key}")}
-"""Where the dialect's own is not taken."""
-_UNLISTED = frozenset(("anthropic",))
 _SCOPES = ("https://ai.azure.com/.default", "https://cognitiveservices.azure.com/.default")
 
 
@@ -25,7 +21,7 @@ def _base(upstream: Upstream, overlap: str) -> str:
     version = f"api-version={quote(upstream.api_version, safe='')}" if upstream.api_version else ""
     place = ""
     if urlsplit(upstream.base_url).path.strip("/") == "":
-        place = "/openai" if deployment else _PLACES[upstream.dialect]
+        place = "/openai" if deployment else upstream.way.place
     if deployment:
         place += f"/deployments/{quote(deployment, safe='')}"
     return endpoints.based(upstream.base_url, place, query=version, overlap=overlap)
@@ -34,17 +30,13 @@ def _base(upstream: Upstream, overlap: str) -> str:
 class AzureDoor(Door):
     """With a key."""
 
-    def __init__(self, upstream: Upstream) -> None:
-        self.key_header = _KEY_HEADERS.get(upstream.dialect)
-        super().__init__(upstream)
-
     def base(self) -> str:
         """The resource, and the place of the dialect or of the deployment in it."""
         return _base(self.upstream, self.dialect.base_overlap)
 
     def listing(self) -> str | None:
         """Models are listed at the `v1` API alone."""
-        return None if self.upstream.deployment or self.upstream.dialect in _UNLISTED else super().listing()
+        return None if self.upstream.deployment else super().listing()
 
 
 class EntraDoor(TokenedDoor):

@@ -18,16 +18,12 @@ import msgspec
 from protocol import eventstream
 from protocol.errors import RemoteProtocolError, UpstreamTokenMissing
 from protocol.request import Endpoint
-from protocol.upstreams import RUNTIME, Upstream
+from protocol.upstreams import Upstream
 from providers import endpoints, sigv4
 from providers.doors.plain import Door, Sent, fields_of, longest_first, model_of, value_of
 from providers.sigv4 import AwsKey, Scope
 
-CLAUDE_VERSION = "bedrock-2023-05-31"
 _HOSTS = {"bedrock": "bedrock-runtime.{region}.amazonaws.com", "bedrock-mantle": "bedrock-mantle.{region}.api.aws"}
-_PLACES = {"openai": "/v1", "responses": "/openai/v1", "anthropic": "/anthropic"}
-"""Where the dialects are at mantle."""
-_ENVELOPED = frozenset(("anthropic",))
 _WRAPPER_BYTES = 64 * 1024
 _EVENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_LET_IN = frozenset(
@@ -52,7 +48,7 @@ class BedrockDoor(Door):
     def __init__(self, upstream: Upstream) -> None:
         super().__init__(upstream)
         self._scope = Scope(upstream.region or "", upstream.at)
-        self._is_wrapped = upstream.at == RUNTIME and upstream.dialect in _ENVELOPED
+        self._is_wrapped = bool(upstream.way.version)
         self._signs = not (upstream.api_key_env or upstream.api_key_file)
         self._key: AwsKey | None = None
         self._known: tuple[str, ...] = ()
@@ -65,7 +61,7 @@ class BedrockDoor(Door):
         """The service's host, and at mantle the dialect's place."""
         upstream = self.upstream
         host = upstream.base_url or "https://" + _HOSTS[upstream.at].format(region=upstream.region)
-        return endpoints.based(host, "" if upstream.at == RUNTIME else _PLACES[upstream.dialect])
+        return endpoints.based(host, upstream.way.place)
 
     async def request(self, endpoint: Endpoint, body: bytes, betas: Sequence[str]) -> Sent:
         """Return a request, signed for this moment."""
@@ -84,7 +80,7 @@ class BedrockDoor(Door):
         model, is_stream = quote(model_of(fields), safe=""), value_of(fields, "stream") is True
         for name in ("model", "stream", "anthropic_beta"):
             fields.pop(name, None)
-        fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(CLAUDE_VERSION))
+        fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(self.upstream.way.version))
         if betas:
             fields["anthropic_beta"] = msgspec.Raw(msgspec.json.encode(betas.split(",")))
         return f"/model/{model}/{'invoke-with-response-stream' if is_stream else 'invoke'}", msgspec.json.encode(fields)
@@ -108,7 +104,7 @@ class BedrockDoor(Door):
 
     def listing(self) -> str | None:
         """Mantle lists models, to an API key."""
-        return None if self.upstream.at == RUNTIME or self._signs else super().listing()
+        return None if self._signs else super().listing()
 
     @property
     def secrets(self) -> tuple[bytes, ...]:

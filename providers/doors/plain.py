@@ -53,12 +53,12 @@ class Door:
     splitter: Callable[[int], Splitter] | None = None
     """What cuts a streamed answer that comes in binary messages, where the door unwraps these: made with the most bytes of one."""
     key_header: tuple[str, str] | None = None
-    """Name and value of the key's header, where it is not the dialect's own."""
+    """Name and value of the key's header, where it is neither the dialect's own nor that of its way."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream, self.dialect = upstream, DIALECTS[upstream.dialect]
         self.origin = Origin(self.base())
-        self.headers = endpoints.headers(upstream, self.key_header)
+        self.headers = endpoints.headers(upstream, upstream.way.key_header or self.key_header)
         self._words = _secret_words(upstream, self.headers)
 
     def base(self) -> str:
@@ -88,6 +88,8 @@ class Door:
 
     def listing(self) -> str | None:
         """Return where models are listed, None where they are not."""
+        if self.upstream.door != "plain" and not self.upstream.way.lists:
+            return None
         return self.dialect.upstream_paths.get("models")
 
     @property

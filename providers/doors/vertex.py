@@ -1,4 +1,4 @@
-"""Vertex AI of Google: models of Google (dialect gemini) and Claude (dialect anthropic) in a project, with a service account's token.
+"""Vertex AI of Google: models of Google and Claude in a project, with a service account's token.
 
 Claude's body has no `model`, which stands in the path, and names the version that the header has elsewhere. Beta features stay in the
 header.
@@ -14,13 +14,9 @@ from providers.doors.plain import fields_of, model_of, value_of
 from providers.doors.tokened import TokenedDoor
 from providers.tokens import Token
 
-CLAUDE_VERSION = "vertex-2023-10-16"
 _HOSTS = {
     "global": "aiplatform.googleapis.com", "us": "aiplatform.us.rep.googleapis.com", "eu": "aiplatform.eu.rep.googleapis.com",
 }  # fmt: skip
-_PUBLISHERS = {"gemini": "google", "anthropic": "anthropic"}
-_ENVELOPED = frozenset(("anthropic",))
-"""Dialects whose body has the model taken out."""
 
 
 class VertexDoor(TokenedDoor):
@@ -30,8 +26,8 @@ class VertexDoor(TokenedDoor):
         """The publisher's place in the project."""
         upstream, location = self.upstream, self.upstream.location or ""
         host = upstream.base_url or f"https://{_HOSTS.get(location, f'{location}-aiplatform.googleapis.com')}"
-        project, publisher = quote(upstream.project or "", safe=":"), _PUBLISHERS[upstream.dialect]
-        return endpoints.based(host, f"/v1/projects/{project}/locations/{location}/publishers/{publisher}")
+        project = quote(upstream.project or "", safe=":")
+        return endpoints.based(host, f"/v1/projects/{project}/locations/{location}{upstream.way.place}")
 
     def path(self, endpoint: Endpoint) -> str:
         """Where an endpoint is; models of Google may have an `@` in their names."""
@@ -39,20 +35,16 @@ class VertexDoor(TokenedDoor):
 
     def edited(self, endpoint: Endpoint, body: bytes) -> tuple[str, bytes]:
         """Return a request's path and body."""
-        if self.upstream.dialect not in _ENVELOPED:
+        if not self.upstream.way.version:
             return self.path(endpoint), body
         fields = fields_of(body)
-        fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(CLAUDE_VERSION))
+        fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(self.upstream.way.version))
         if endpoint == "count_tokens":
             return "/models/count-tokens:rawPredict", msgspec.json.encode(fields)
         model = quote(model_of(fields), safe="@:")
         kind = "streamRawPredict" if value_of(fields, "stream") is True else "rawPredict"
         del fields["model"]
         return f"/models/{model}:{kind}", msgspec.json.encode(fields)
-
-    def listing(self) -> str | None:
-        """Models are not listed where they are asked."""
-        return None
 
     async def ask(self) -> Token:
         """Get a token for the service account."""

@@ -58,6 +58,8 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
     for name in hostile.SERIES:
         config["policies"][name] = [{"use": "payloads:Payloads"}, *config["policies"]["asking"]]
         config["keys"][0]["policies"].append(name)
+    # evidence is printed once a checkpoint covers it; at the default of 60 s a test would wait for longer than it may
+    config["limits"] = config["limits"] | {"checkpoint_s": 0.5}
     config["keys"].append({"name": "boss", "sha256": digest(ADMIN), "roles": ["admin", "auditor"]})
     with fresh_database(database_url) as url, Product(folder, redis_url, url, config) as made:
         given = {"SLUICE_SCRIPTS_DIR": str(scripts), "SLUICE_POLICY_PATH": str(folder)}

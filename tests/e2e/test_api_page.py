@@ -16,6 +16,7 @@ from msgspec import structs
 
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
+from protocol.dialects import client_paths
 from protocol.records import Record
 from tests.support.checks.markdown import DOCS, names, section, tables
 from tests.support.checks.record import call_id, control_records, fresh_database, whole_call
@@ -29,7 +30,9 @@ BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": 
 HELLO = [{"role": "user", "content": "hello"}]
 REVIEW = "/audit/reviews/ID/BLOCK"
 BODIES: dict[str, Any] = {
+    "/v1/responses": {"model": "demo", "input": "hi"},
     "/v1/chat/completions": {"model": "demo", "messages": HELLO},
+    "/v1/responses": {"model": "demo", "input": HELLO},
     "/v1/messages": {"model": "demo", "messages": HELLO, "max_tokens": 50},
     "/v1/messages/count_tokens": {"model": "demo-openai", "messages": HELLO},
     REVIEW: {"label": "honest"},
@@ -60,6 +63,10 @@ class Asked:
             self.chat("delete everything with rm -rf /y", policy="judged"), self.chat("hello", model="demo-anthropic", seed=7),
             *(self.http.post(path, json=body) for path, body in BODIES.items() if path != REVIEW),
         ]  # fmt: skip
+        own = {"authorization": f"Bearer {KEYS['client']}"}
+        self.kept = str(
+            self.http.post("/v1/responses", json=BODIES["/v1/responses"], headers=own | {"x-api-key": KEYS["client"]}).json()["id"]
+        )
         self.ids = [answer.headers["x-sluice-call-id"] for answer in self.answers]
 
     def chat(self, words: str, *, policy: str = "default", **more: Any) -> httpx.Response:
@@ -132,12 +139,16 @@ ROWS = [(*names(where)[0].split(" "), role) for where, role, _ in tables(PAGE, "
 
 @pytest.mark.parametrize(("method", "path", "role"), ROWS)
 def test_a_path_answers_those_with_its_role_alone(asked: Asked, method: str, path: str, role: str) -> None:
-    place = path.replace("ID", "demo" if path.startswith("/v1/models") else asked.controlled).replace("BLOCK", "1")
+    known = {"/v1/models/ID": "demo", "/v1/responses/ID": asked.kept, "/v1/responses/ID/input_items": asked.kept}
+    place = path.replace("ID", known.get(path, asked.controlled)).replace("BLOCK", "1")
     given = {"call_id": asked.ids[0]} if path == "/audit/verify" else {}
     for own, key in {**KEYS, "": ""}.items():
         head = {"authorization": f"Bearer {key}"} if key else {}
         answer = httpx.request(method, asked.url + place, params=given, json=BODIES.get(path), headers=head, timeout=30)
         expected = 200 if role == "none" or own in names(role) else 403 if own else 401
+        if (served := client_paths().get(path)) is not None:
+            # clients of some dialects are told another status
+            expected = served[0].statuses.get(expected, expected)
         assert answer.status_code == expected, (own, answer.text)
 
 

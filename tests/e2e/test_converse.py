@@ -1,7 +1,8 @@
 """A Converse upstream behind the running product: chat and Messages clients, streamed, with their official SDKs."""
 
+import html
 import json
-import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,10 @@ import httpx2 as httpx
 import openai
 import pytest
 
+from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import KEY, Product, base_config
 from tests.support.upstreams import converse as made
+from tests.support.upstreams.product import call_of
 from tests.support.upstreams.replay import Replay, Reply, replaying
 
 Place = tuple[Product, Replay]
@@ -26,17 +29,22 @@ JUDGED = {
 }
 
 
+def configuration(replay: Replay) -> dict[str, Any]:
+    """One upstream of this dialect, for every model; a series with a judge that is one of its models."""
+    config = base_config()
+    config["upstreams"] = {"aws": {"dialect": "converse", "base_url": replay.url, "api_key_env": KEY_ENV}}
+    config["models"] = [{"match": "*", "upstream": "aws"}]
+    config["policies"]["judged"] = [{"use": "tool_judge", "model": "amazon.nova-2-lite-v1:0", "threshold": 0.6}]
+    config["keys"][0]["policies"].append("judged")
+    return config
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Place]:
     """The product with one upstream of this dialect."""
     folder = tmp_path_factory.mktemp("converse")
     with replaying() as replay:
-        config = base_config()
-        config["upstreams"] = {"aws": {"dialect": "converse", "base_url": replay.url, "api_key_env": KEY_ENV}}
-        config["models"] = [{"match": "*", "upstream": "aws"}]
-        config["policies"]["judged"] = [{"use": "tool_judge", "model": "amazon.nova-2-lite-v1:0", "threshold": 0.6}]
-        config["keys"][0]["policies"].append("judged")
-        with Product(folder, redis_url, database_url, config) as product:
+        with Product(folder, redis_url, database_url, configuration(replay)) as product:
             product.start("audit", "judge", "gateway", "policy", "pages", env={KEY_ENV: "bedrock-key-4713"})
             yield product, replay
 
@@ -138,38 +146,39 @@ def test_an_exception_in_a_stream_ends_it(place: Place) -> None:
     assert said == "word " * 50
 
 
-def test_a_judge_may_be_asked_there(place: Place) -> None:
+@pytest.mark.parametrize(("probability", "is_let"), [(0.1, True), (0.9, False)])
+def test_a_judge_may_be_asked_there(place: Place, probability: float, is_let: bool) -> None:
     product, replay = place
-    score = {"toolUse": {"toolUseId": "j", "name": "verdict", "input": {"score": 0.9, "reason": "odd"}}}
 
-    def judged(name: str) -> Reply:
-        verdict = {"toolUse": score["toolUse"] | {"name": name}}
-        return Reply(json.dumps(JUDGED | {"output": {"message": {"role": "assistant", "content": [verdict]}}}).encode())
+    def judged(asked: bytes) -> bytes:
+        nonce = re.findall(rb"<envelope ([0-9a-f]+)>", asked)[0].decode()
+        given = {"nonce": nonce, "probability": probability, "explanation": "so it is"}
+        content = [{"toolUse": {"toolUseId": "j", "name": "judgement", "input": given}}]
+        return json.dumps(JUDGED | {"output": {"message": {"role": "assistant", "content": content}}}).encode()
 
-    replay.answer(streamed(made.thought_call("tooluse_5")), judged(os.environ.get("JUDGE_TOOL", "judgement")))
-    body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "go"}]}
+    replay.answer(streamed(made.thought_call("tooluse_5")), Reply(make=judged))
+    body: dict[str, Any] = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "go"}]}
     body["tools"] = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "judged"}
     got = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20)
-    assert got.status_code == 200, got.text
-    print([(a.path, a.raw[:600]) for a in replay.asked], got.text[-1500:])
-    assert replay.asked[1].path == "/model/amazon.nova-2-lite-v1:0/converse"
-    assert b"tooluse_5" not in got.content
+    _, asked = replay.asked
+    assert asked.path == "/model/amazon.nova-2-lite-v1:0/converse"
+    assert asked.body["toolConfig"]["toolChoice"] == {"tool": {"name": "judgement"}}
+    assert (b"tooluse_5" in got.content) is is_let
+    assert (b"judged harmful (0.90" in got.content) is not is_let, got.text
 
 
-def test_the_page_of_a_call_shows_its_messages(place: Place) -> None:
+def test_the_pages_of_a_call_show_its_messages(place: Place) -> None:
     product, replay = place
     replay.answer(streamed(made.said("Hello there.")))
     session = "converse-page"
     body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
-    got = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20)
-    assert got.status_code == 200
-    from tests.support.upstreams.product import call_of
-
+    assert httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20).status_code == 200
     call = call_of(product, session)
-    auditor = {"authorization": f"Bearer {KEY}"}
-    found = httpx.get(f"{product.url}/audit/calls/{call['call_id']}/chunks", headers=auditor, timeout=20)
-    print(found.status_code, found.text[:1500])
-    page = httpx.get(f"{product.url}/audit/calls/{call['call_id']}", headers=auditor, timeout=20)
-    print(page.status_code, page.text[:800])
+    page, wire = (
+        ask_pages(product.database_url, configuration(replay), lambda pages, at=at: pages.page(f"/debug/calls/{call['call_id']}{at}"))
+        for at in ("", "/wire")
+    )
+    assert "Hello there." in page.html
+    assert ":event-type: contentBlockDelta" in html.unescape(wire.html)

@@ -34,8 +34,11 @@ from tests.support.upstreams.product import call_of
 from tests.support.upstreams.replay import Replay, Reply, replaying, stream
 
 Place = tuple[Product, Replay]
-REGISTERS = "from protocol.dialects import DIALECTS; from tests.support import toy; DIALECTS[toy.DIALECT.name] = toy.DIALECT\n"
-"""The one line in the table; Python runs a file of this name at the start of each process."""
+REGISTERS = (
+    "from protocol.dialects import CLIENTS, DIALECTS; from tests.support import toy; "
+    "DIALECTS[toy.DIALECT.name] = CLIENTS[toy.DIALECT.name] = toy.DIALECT\n"
+)
+"""The one line in the table, which has two views of it; Python runs a file of this name at the start of each process."""
 PATHS = {"toy": "/toy/ask", "openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 ASKED = {"toy": "/toy-1/ask", "openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 PAIRS = [("toy", "toy"), ("toy", "openai"), ("toy", "anthropic"), ("openai", "toy"), ("anthropic", "toy")]

@@ -185,6 +185,22 @@ def test_a_denied_call_in_a_whole_answer_reaches_no_client(
     assert denied(product, session) == ["block"]
 
 
+@pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])
+def test_a_denied_call_reaches_no_client_of_responses(place: tuple[Product, Replay], upstream: DialectName, case: str) -> None:
+    product, replay = place
+    session = new_session()
+    replay.answer(stream((ANTHROPIC if upstream == "anthropic" else OPENAI)[case], cutting="events"))
+    body = {"model": MODEL[upstream], "input": "go", "stream": True}
+    headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
+    answer = httpx.post(f"{product.url}/v1/responses", json=body, headers=headers, timeout=30)
+    assert answer.status_code == 200, answer.text
+    assert DANGER not in answer.text
+    if case not in NO_ROW:
+        assert denied(product, session) == ["block"]
+        # a turn with a block is whole: clients send what failed again
+        assert answer.text.rstrip().split("\n")[-2] == "event: response.completed"
+
+
 def test_the_result_of_a_denied_call_in_an_earlier_answer_reaches_no_client(place: tuple[Product, Replay]) -> None:
     product, replay = place
     session = new_session()

@@ -144,10 +144,62 @@ _ANTHROPIC: list[dict[str, Any]] = [
     },
 ]
 
+_FLAT = {"type": "function", "name": "get_weather", "description": "d", "parameters": _SCHEMA, "strict": True}
+_RESPONSES: list[dict[str, Any]] = [
+    {
+        "model": "m",
+        "instructions": "be kind",
+        "input": [
+            {"role": "developer", "content": "and short"},
+            {
+                "role": "user",
+                "content": [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": _IMAGE, "detail": "low"}],
+            },
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "c2Vh"},
+            {
+                "type": "message",
+                "id": "msg_1",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "Well.", "annotations": []}],
+            },
+            {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city":"Paris"}', "namespace": "ns"},
+            {"type": "custom_tool_call", "call_id": "call_2", "name": "code", "input": "x"},
+            {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "sun"}]},
+            {"type": "custom_tool_call_output", "call_id": "call_2", "output": "y"},
+            {"type": "additional_tools", "role": "developer", "tools": [{**_FLAT, "name": "late"}]},
+            {"role": "user", "content": "and now?"},
+        ],
+        "tools": [_FLAT, {"type": "custom", "name": "code"}, {"type": "namespace", "name": "ns", "tools": [_FLAT]}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get_weather"}]},
+        "parallel_tool_calls": False,
+        "stream": True,
+        "store": False,
+        "max_output_tokens": 100,
+        "temperature": 0.5,
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "text": {"verbosity": "low", "format": {"type": "json_schema", "name": "n", "schema": _SCHEMA, "strict": True}},
+        "include": ["reasoning.encrypted_content"],
+        "metadata": {"a": "b"},
+        "truncation": "auto",
+    },
+    {
+        "model": "m",
+        "input": [
+            {"role": "user", "content": "x"},
+            {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+            {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a", "stderr": "", "outcome": {"type": "timeout"}}]},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
+        ],
+        "tools": [{"type": "shell"}, {"type": "web_search"}, {"type": "mcp", "server_label": "s", "server_url": "https://example.com"}],
+    },
+    {"model": "m", "input": "hello", "previous_response_id": "resp_1", "client_metadata": {"a": "b"}},
+]
+
 
 def seeds(dialect: DialectName) -> list[bytes]:
     """Requests of a client of this dialect."""
-    return [json.dumps(body, ensure_ascii=False).encode() for body in (_OPENAI if dialect == "openai" else _ANTHROPIC)]
+    bodies = {"openai": _OPENAI, "anthropic": _ANTHROPIC, "responses": _RESPONSES}[dialect]
+    return [json.dumps(body, ensure_ascii=False).encode() for body in bodies]
 
 
 def errors(dialect: DialectName) -> list[bytes]:

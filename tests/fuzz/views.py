@@ -40,9 +40,10 @@ _CONFIG = Config.model_validate(
             "openai": {"dialect": "openai", "base_url": "http://upstream/v1"},
             "anthropic": {"dialect": "anthropic", "base_url": "http://upstream"},
             "responses": {"dialect": "responses", "base_url": "http://upstream/v1"},
+            "gemini": {"dialect": "gemini", "base_url": "http://upstream"},
             "prompted": {"dialect": "openai", "base_url": "http://upstream/v1", "native_tools": False},
         },
-        "models": [{"match": f"{name}-*", "upstream": name} for name in ("openai", "anthropic", "responses", "prompted")],
+        "models": [{"match": f"{name}-*", "upstream": name} for name in ("openai", "anthropic", "gemini", "responses", "prompted")],
     }
 )
 UNKNOWN = ("event x", "delta x", "field novelty", "message field novelty", "text field novelty", "usage novelty")

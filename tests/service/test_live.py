@@ -20,7 +20,7 @@ from protocol.errors import RateLimited, StreamConnectionLost
 from protocol.records import EndRecord, EventRecord, encode_records
 from streams import layout
 from streams.layout import BLOB, Entry
-from tests.service.test_pages_http import log_in, rename
+from tests.support.checks.logins import log_in, rename
 from tests.support.checks.record import rows
 from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running

@@ -18,12 +18,12 @@ import pytest
 
 from db.engine import open_engine
 from db.filters import LinePosition, Position, encode_cursor
-from db.keys import KeyStore
 from db.page_sessions import MOST_OF_KEY, PageSessions
 from db.write.insert import AuditInserter
 from pages.guard import Site
 from pages.page import Route
 from pages.routes import ROUTES
+from tests.support.checks.logins import browser, log_in, make_key, rename
 from tests.support.checks.record import fresh_database, rows, whole_call
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
@@ -54,19 +54,6 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
         asyncio.run(insert(url))
         made.start("gateway", "pages")
         yield made
-
-
-def browser(product: Product) -> httpx.Client:
-    """A browser that follows nothing by itself."""
-    return httpx.Client(base_url=product.url, timeout=20, headers={"origin": product.url, "accept": "text/html"})
-
-
-def log_in(product: Product, key: str, next_: str = "") -> httpx.Client:
-    """A browser that is logged in."""
-    made = browser(product)
-    answer = made.post("/debug/login", data={"key": key, "next": next_})
-    assert answer.status_code == 303, answer.text
-    return made
 
 
 def filled(route: Route, call: str = CALL) -> str:
@@ -197,12 +184,6 @@ def test_content_is_on_record_before_it_is_sent(product: Product) -> None:
             rename(product, "away", "reads")
 
 
-def rename(product: Product, name: str, to: str) -> None:
-    """Give a table another name."""
-    with psycopg.connect(product.database_url, autocommit=True) as owner:
-        owner.execute(f"ALTER TABLE {name} RENAME TO {to}".encode())
-
-
 def test_logging_out_ends_the_login_and_only_a_form_of_ours_can(product: Product) -> None:
     with contextlib.closing(log_in(product, KEY)) as reader:
         token = token_of(reader)
@@ -254,15 +235,6 @@ def test_only_a_form_of_this_login_and_of_our_own_page_changes_anything(product:
             assert boss.post(path, data=forms[path] | token).status_code == 303, path
         after = state()
         assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, -1]
-
-
-async def make_key(product: Product, name: str) -> str:
-    """Make a key that may read."""
-    store = KeyStore.open(product.database_url)
-    try:
-        return await store.create(name, roles=("auditor",))
-    finally:
-        await store.close()
 
 
 def test_a_revoked_key_and_a_lost_role_end_the_login_at_once(product: Product) -> None:

@@ -77,24 +77,32 @@ class Place:
 
 
 @asynccontextmanager
-async def opened(redis_url: str, server: Replay, *, body: bytes = b'{"first": 1}', limits: Limits | None = None) -> AsyncIterator[Place]:
+async def opened(
+    redis_url: str,
+    server: Replay,
+    *,
+    body: bytes = b'{"first": 1}',
+    limits: Limits | None = None,
+    upstreams: dict[str, Upstream] | None = None,
+) -> AsyncIterator[Place]:  # fmt: skip
     config = Config(
-        upstreams={
+        upstreams=upstreams
+        or {
             "anthropic": Upstream(dialect="anthropic", base_url=server.url, headers={"Anthropic-Beta": "own-1, own-2"}),
             "openai": Upstream(dialect="openai", base_url=server.url + "/v1", headers=SECRETS),
         },
         limits=limits or Limits(),
     )
     bus = Bus(redis_url, layout.new_call_id(), config.limits, 1)
-    upstreams = Upstreams(config, bus)
+    sender = Upstreams(config, bus)
     await bus.open()
-    place = Place(bus, upstreams, body)
+    place = Place(bus, sender, body)
     await bus.redis.call("XADD", place.call.stream_key, layout.START_ID, layout.BLOB, b"")
     try:
         yield place
     finally:
         await place.end()
-        await upstreams.close()
+        await sender.close()
         await bus.redis.call("DEL", place.call.stream_key)
         await bus.close()
 

@@ -9,7 +9,7 @@ from botocore.eventstream import EventStreamBuffer
 
 from protocol.bounds import MAX_EVENT_VALUES, MAX_MESSAGE_HEADER_BYTES
 from protocol.errors import RemoteProtocolError
-from protocol.eventstream import Splitter, message, parse_message
+from protocol.eventstream import Splitter, message, parse_message, readable
 
 MOST = 1 << 20
 HEADERS = {":event-type": "contentBlockDelta", ":content-type": "application/json", ":message-type": "event"}
@@ -139,3 +139,10 @@ def test_a_payload_of_too_many_values_is_refused() -> None:
     assert parse_message(message({}, b"[" + b"1," * (MAX_EVENT_VALUES - 3) + b"1]"))
     with pytest.raises(RemoteProtocolError, match="JSON values"):
         parse_message(message({}, b"[" + b"1," * MAX_EVENT_VALUES + b"1]"))
+
+
+def test_a_message_is_shown_as_text_also_where_it_is_cut() -> None:
+    shown = readable(MESSAGES[1])
+    assert shown.startswith(":event-type: contentBlockDelta\n") and shown.endswith('\n\n{"text": "1"}')
+    assert readable(MESSAGES[1][:-8]) == shown[:-4]
+    assert [readable(raw) for raw in (b"", b"\0" * 40, b"data: x\n\n", STREAM[:20])] == [""] * 4

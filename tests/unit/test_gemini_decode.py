@@ -52,12 +52,15 @@ def ending(events: list[Any]) -> str:
         ([call() | {"thought": True}], [("tool_use", "weather", "{}")]),
         ([call() | {"text": ""}], [("tool_use", "weather", "{}")]),
         ([text("call:weather{}", thought=True)], [("thinking", "", "call:weather{}")]),
-        ([CODE, RESULT], [("server_tool_use", "code_execution", '{"language":"PYTHON","code":"print(1)"}'), ("other", "codeExecutionResult", "")]),
+        (
+            [CODE, RESULT],
+            [("server_tool_use", "code_execution", '{"language":"PYTHON","code":"print(1)"}'), ("other", "codeExecutionResult", "")],
+        ),
         ([{"toolCall": {"id": "t", "toolType": "URL_CONTEXT", "args": {"u": 1}}}], [("server_tool_use", "web_fetch", '{"u":1}')]),
         ([{"toolCall": {"id": "t", "toolType": "NEW_ONE"}}], [("server_tool_use", "new_one", "{}")]),
         ([{"inlineData": {"mimeType": "image/png", "data": "aa"}}], [("other", "inlineData", "")]),
     ],
-)  # fmt: skip
+)
 def test_parts_become_blocks_the_same_streamed_and_whole(parts: list[dict[str, Any]], blocks: list[tuple[str, str, str]]) -> None:
     apart = [answer(part, finish=None) for part in parts]
     for events in (whole(*parts), stream(answer(*parts)), stream(*apart, answer())):
@@ -78,11 +81,14 @@ def test_a_signature_stays_with_its_part() -> None:
     [
         ([piece(name="f", goes_on=True), piece("$.a", "x"), piece()], {"a": "x"}),
         ([piece(name="f"), piece("$.a", "x", text_goes_on=True), piece("$.a", "y"), piece(goes_on=False)], {"a": "xy"}),
-        ([piece(name="f"), piece("$.a[0].b", 1), piece("$.a[0].c", True), piece("$.a[1]", None, goes_on=False)], {"a": [{"b": 1, "c": True}, None]}),
+        (
+            [piece(name="f"), piece("$.a[0].b", 1), piece("$.a[0].c", True), piece("$.a[1]", None, goes_on=False)],
+            {"a": [{"b": 1, "c": True}, None]},
+        ),
         ([piece("$['a b']", 0.5, goes_on=False, name="f")], {"a b": 0.5}),
         ([piece(name="f")], {}),
     ],
-)  # fmt: skip
+)
 def test_a_call_in_pieces_is_told_once_it_is_complete(pieces: list[dict[str, Any]], arguments: dict[str, Any]) -> None:
     events = stream(*(answer(one, finish=None) for one in pieces), answer())
     assert calls_in(events) == [("f", arguments)] and ending(events) == "tool_use"
@@ -132,15 +138,24 @@ def test_a_call_in_pieces_that_another_end_cut_is_not_told(finish: str | None) -
 @pytest.mark.parametrize(
     "part",
     [
-        call() | {"text": "x"}, call() | CODE, CODE | RESULT, call() | {"inlineData": {}}, {"functionCall": {}}, {"functionCall": {"args": {}}},
-        {"functionCall": {"name": "f", "args": []}}, {"functionCall": {"name": "f", "args": "{}"}}, {"functionCall": {"name": 1}}, {"text": 1},
+        call() | {"text": "x"},
+        call() | CODE,
+        CODE | RESULT,
+        call() | {"inlineData": {}},
+        {"functionCall": {}},
+        {"functionCall": {"args": {}}},
+        {"functionCall": {"name": "f", "args": []}},
+        {"functionCall": {"name": "f", "args": "{}"}},
+        {"functionCall": {"name": 1}},
+        {"text": 1},
         {"functionCall": {"name": "f", "args": {}, "partialArgs": [{"jsonPath": "$.a", "stringValue": "x"}]} | {"args": {"a": 1}}},
     ],
-)  # fmt: skip
+)
 def test_a_part_of_two_contents_or_of_none_that_can_be_read_is_refused(part: dict[str, Any]) -> None:
-    for read in (lambda: whole(part), lambda: stream(answer(part))):
-        with pytest.raises(RemoteProtocolError):
-            read()
+    with pytest.raises(RemoteProtocolError):
+        whole(part)
+    with pytest.raises(RemoteProtocolError):
+        stream(answer(part))
 
 
 def test_arguments_are_kept_to_the_letter() -> None:
@@ -166,12 +181,22 @@ def test_what_is_not_modelled_is_named_and_withheld() -> None:
 @pytest.mark.parametrize(
     ("finish", "has_call", "end"),
     [
-        ("STOP", False, "end_turn"), ("STOP", True, "tool_use"), ("MAX_TOKENS", False, "max_tokens"), ("MAX_TOKENS", True, "max_tokens"),
-        *[(word, False, "refusal") for word in ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "LANGUAGE")],
-        *[(word, False, "failed: api_error") for word in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER", "CONTINUATION", "NEW")],
-        ("FINISH_REASON_UNSPECIFIED", False, "failed: api_error"), (None, False, "failed: api_error"),
+        ("STOP", False, "end_turn"),
+        ("STOP", True, "tool_use"),
+        ("MAX_TOKENS", False, "max_tokens"),
+        ("MAX_TOKENS", True, "max_tokens"),
+        *[
+            (word, False, "refusal")
+            for word in ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "LANGUAGE")
+        ],
+        *[
+            (word, False, "failed: api_error")
+            for word in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER", "CONTINUATION", "NEW")
+        ],
+        ("FINISH_REASON_UNSPECIFIED", False, "failed: api_error"),
+        (None, False, "failed: api_error"),
     ],
-)  # fmt: skip
+)
 def test_each_finish_reason_ends_as_the_page_says(finish: str | None, has_call: bool, end: str) -> None:
     parts = [call()] if has_call else [text("a")]
     assert ending(stream(answer(*parts, finish=finish))) == end
@@ -254,9 +279,14 @@ def cited(events: list[Any]) -> list[tuple[str, int, int]]:
 
 def test_places_are_code_points_and_only_where_the_text_stands_there() -> None:
     metadata = {
-        "groundingChunks": SOURCES, "webSearchQueries": ["q"],
-        "groundingSupports": [support(0, 9, "Gr\u00fc\u00dfe \U0001f600"[:6], 0), support(3, 9, "\u00fc\u00dfe", 1), support(0, 2, "Gr", 0, 1, 7, -1, True)],
-    }  # fmt: skip
+        "groundingChunks": SOURCES,
+        "webSearchQueries": ["q"],
+        "groundingSupports": [
+            support(0, 9, "Gr\u00fc\u00dfe \U0001f600"[:6], 0),
+            support(3, 9, "\u00fc\u00dfe", 1),
+            support(0, 2, "Gr", 0, 1, 7, -1, True),
+        ],
+    }
     events = stream(answer(text("Gr\u00fc"), finish=None), answer(text("\u00dfe \U0001f600"), groundingMetadata=metadata))
     assert cited(events) == [
         ("https://a.example", -1, -1),
@@ -271,8 +301,11 @@ def test_places_are_code_points_and_only_where_the_text_stands_there() -> None:
         support(3, 6, "\u00fc", 1),
     ]
     assert cited(stream(answer(text("Gr\u00fc\u00dfe \U0001f600"), groundingMetadata=metadata))) == [
-        ("https://a.example", -1, -1), ("https://b.example", 4, 5), ("https://b.example", 6, 7), ("https://b.example", -1, -1),
-    ]  # fmt: skip
+        ("https://a.example", -1, -1),
+        ("https://b.example", 4, 5),
+        ("https://b.example", 6, 7),
+        ("https://b.example", -1, -1),
+    ]
 
 
 def test_a_search_that_no_part_shows_is_told_once() -> None:
@@ -305,3 +338,14 @@ def test_text_goes_on_by_the_short_way_and_a_bad_chunk_ends_all() -> None:
     with pytest.raises(RemoteProtocolError):
         decoder.feed(b"data: {\n\n")
     assert decoder.finish() == []
+
+
+def test_arguments_that_are_not_utf8_are_refused_streamed_and_whole() -> None:
+    body = json.dumps(answer(call(city="x"))).encode().replace(b'"x"', b'"\xff"')
+    with pytest.raises(RemoteProtocolError):
+        codecs.decode_whole("gemini", body)
+    with pytest.raises(RemoteProtocolError):
+        DIALECTS["gemini"].decoder().feed(b"data: " + body + b"\n\n")
+    turn = DIALECTS["gemini"].turn_builder()
+    turn.take(body)
+    assert turn.is_broken

@@ -64,7 +64,7 @@ def test_a_refusal_stays_the_words_of_the_answer() -> None:
     assert said(messages(answered(RefusalPart("no"), RefusalPart(" ")))) == [{"type": "text", "text": "no"}]
 
 
-@pytest.mark.parametrize("part", [SEARCHED, FOUND, SummaryPart("s"), OtherPart("odd", {"type": "odd"}, "openai")])
+@pytest.mark.parametrize("part", [SummaryPart("s"), OtherPart("odd", {"type": "odd"}, "openai")])
 def test_the_messages_writer_refuses_what_it_has_no_block_for(part: NeutralPart) -> None:
     with pytest.raises(InvalidRequest, match="cannot be sent"):
         messages(answered(part))

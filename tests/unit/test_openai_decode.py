@@ -299,8 +299,8 @@ def test_other_choices_fields_and_messages_are_withheld() -> None:
     logprobs["choices"][0]["logprobs"] = {"content": [{"token": "secret"}]}
     message = delta()
     message["choices"][0] |= {"message": {"content": "secret"}, "logprobs": {"content": None}, "extra": 1}
-    events = stream(other, logprobs, message, {**delta("stop"), "citations": ["u"]})
-    assert opaque(events) == ["choice", "logprobs", "choice field extra", "message in a stream", "field citations"]
+    events = stream(other, logprobs, message, {**delta("stop"), "related_questions": ["u"]})
+    assert opaque(events) == ["choice", "logprobs", "choice field extra", "message in a stream", "field related_questions"]
     assert texts(events) == {0: "ab"}
 
 

@@ -23,7 +23,7 @@ from tests.support.upstreams.completions import HEAD, answers, body_of, chunk, e
 
 CALL = {"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 UNKNOWN: list[tuple[str, dict[str, Any]]] = [
-    ("field citations", {**chunk(content="a"), "citations": ["u"]}),
+    ("field novelty", {**chunk(content="a"), "novelty": ["u"]}),
     ("choice field extra", {**HEAD, "choices": [{"index": 0, "delta": {"content": "a"}, "extra": {"n": 1}}]}),
     ("delta field novelty", chunk(content="a", novelty="x")),
     ("audio", chunk(content="a", audio={"id": "x", "transcript": "hm"})),

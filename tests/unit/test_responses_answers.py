@@ -7,11 +7,26 @@ from typing import Any
 
 import pytest
 
+from protocol.citations import Citation
 from protocol.dialects import DIALECTS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.events import Event, MessageStart, UpstreamFailed
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    SignatureDelta,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+)  # fmt: skip
 from protocol.request import ChatRequest, Tool
-from protocol.responses.encode_items import Answer
+from protocol.responses.ids import call_of
 from protocol.sse import EventSplitter
 from tests.support.checks.decoding import by_block, decode
 from tests.support.clients.sdk import responses_answer
@@ -173,8 +188,186 @@ def test_an_answer_of_another_dialect_comes_out_with_its_facts(name: str, stream
     assert found["status"] == STATUS.get(want["stop"], found["status"])
 
 
-def test_the_encoder_refuses_what_the_dialect_does_not_allow() -> None:
-    answer = Answer(request(stream=True), CALL, 1)
-    answer.take(MessageStart("", "m"))
-    with pytest.raises(LocalProtocolError):
-        answer.take(MessageStart("", "m"))
+@pytest.mark.parametrize("name", ["own/anthropic-every-field", "own/openai-tools-interleaved", "own/anthropic-thinking"])
+def test_an_answer_is_the_same_however_its_events_are_grouped(name: str) -> None:
+    events = by_block(decode(OLD[name].dialect, [OLD[name].body]))
+    assert len({encoded(events, stream=True, piece=piece) for piece in (1, 2, 7, 1000)}) == 1
+
+
+# --- shapes ---
+
+START = MessageStart("", "m", extra={"dialect": "responses"})
+FOREIGN = MessageStart("msg_1", "m", extra={"dialect": "anthropic"})
+END = MessageStop(StopReason.END_TURN, Usage(3, 5, 1, 0, 2))
+
+
+def block(index: int, kind: BlockKind, *inner: Event, **fields: Any) -> list[Event]:
+    return [BlockStart(index, kind, **fields), *inner, BlockStop(index)]
+
+
+def whole(events: list[Event], tools: tuple[Tool, ...] = (), include: tuple[str, ...] = ()) -> dict[str, Any]:
+    asked = ChatRequest(dialect="responses", model="m", tools=tools, echo={"include": list(include)})
+    body: dict[str, Any] = json.loads(DIALECTS["responses"].encoder(asked, call_id=CALL, created=1).encode(events))
+    return body
+
+
+CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
+    (None, BlockStart(0, BlockKind.TOOL_USE, "c", "f"), "", {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c"}),
+    (
+        Tool("ns.f", outer={"namespace": {"name": "ns"}}), BlockStart(0, BlockKind.TOOL_USE, "c", "ns.f"), '{"a":1}',
+        {"type": "function_call", "name": "f", "namespace": "ns", "arguments": '{"a":1}'},
+    ),
+    (
+        Tool("free", kind="custom"), BlockStart(0, BlockKind.TOOL_USE, "c", "free"), '{"input":"a\\"b"}',
+        {"type": "custom_tool_call", "name": "free", "input": 'a"b'},
+    ),
+    (
+        Tool("shell", kind="client"), BlockStart(0, BlockKind.TOOL_USE, "c", "shell"), '{"commands":["ls"],"timeout_ms":1.0}',
+        {"type": "shell_call", "action": {"commands": ["ls"], "timeout_ms": 1.0}, "call_id": "c", "status": "completed"},
+    ),
+    (
+        None, BlockStart(0, BlockKind.TOOL_USE, "c", "computer", {"item": "computer_call", "pending_safety_checks": []}),
+        '{"actions":[{"type":"wait"}]}', {"type": "computer_call", "actions": [{"type": "wait"}], "pending_safety_checks": []},
+    ),
+    (
+        Tool("tool_search", kind="client"), BlockStart(0, BlockKind.TOOL_USE, "c", "tool_search"), '{"query":"q"}',
+        {"type": "tool_search_call", "execution": "client", "arguments": {"query": "q"}},
+    ),
+    (
+        None, BlockStart(0, BlockKind.TOOL_USE, "mcpr_1", "f", {"executor": "mcp_pending", "server_label": "s"}), "{}",
+        {"type": "mcp_approval_request", "id": "mcpr_1", "name": "f", "server_label": "s", "arguments": "{}"},
+    ),
+    (
+        None, BlockStart(0, BlockKind.TOOL_USE, "c", "f", {"caller": {"type": "program", "caller_id": "p"}}), "{}",
+        {"type": "function_call", "status": "in_progress", "caller": {"type": "program", "caller_id": "p"}},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "start", "arguments", "want"), CALLS, ids=[want["type"] for *_, want in CALLS])
+def test_a_call_has_the_shape_of_its_tool(tool: Tool | None, start: BlockStart, arguments: str, want: dict[str, Any]) -> None:
+    events: list[Event] = [START, start, ArgumentsDelta(0, arguments), BlockStop(0), END]
+    [item] = whole(events, (tool,) if tool is not None else ())["output"]
+    assert item == item | want
+    frames = check_frames(encoded(events, stream=True, tools=(tool,) if tool is not None else ()))
+    assert frames[-1]["response"]["output"] == [item]
+    first = next(n for n, f in enumerate(frames) if f["type"] == "response.output_item.added")
+    # nothing of it before its end, and then all of it at once
+    asked = ChatRequest(dialect="responses", model="m", stream=True)
+    encoder = DIALECTS["responses"].encoder(asked, call_id=CALL, created=1)
+    encoder.encode([START])
+    assert encoder.encode(events[1:3]) == b"" and first == 2
+
+
+def test_what_a_provider_ran_is_one_item_and_shows_what_was_asked_for() -> None:
+    search = block(0, BlockKind.SERVER_TOOL_USE, ArgumentsDelta(0, '{"type":"search","query":"q","sources":[{"url":"u"}]}'),
+                   id="ws", name="web_search", body={"type": "web_search_call"})  # fmt: skip
+    result = {"type": "web_search_call_result", "tool_use_id": "ws", "status": "completed", "results": [{"url": "u"}]}
+    code = block(2, BlockKind.SERVER_TOOL_USE, ArgumentsDelta(2, '{"code":"1"}'), id="ci", name="code_interpreter",
+                 body={"type": "code_interpreter_call", "container_id": "k"})  # fmt: skip
+    ran = {"type": "code_interpreter_call_result", "tool_use_id": "ci", "status": "completed", "outputs": [{"type": "logs", "logs": "1"}]}
+    events = [
+        START, *search, *block(1, BlockKind.OTHER, name="web_search_call_result", body=result), *code,
+        *block(3, BlockKind.OTHER, name="code_interpreter_call_result", body=ran), END,
+    ]  # fmt: skip
+    few, code_few = whole(events)["output"]
+    assert few["action"] == {"type": "search", "query": "q"} and "results" not in few and code_few["outputs"] is None
+    asked = ("web_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs")
+    most, code_most = whole(events, include=asked)["output"]
+    assert most["results"] and most["action"]["sources"] and code_most["outputs"] == ran["outputs"] and code_most["code"] == "1"
+    # its result was withheld: the call is told alone
+    [alone] = whole([START, *search, END])["output"]
+    assert alone["type"] == "web_search_call"
+
+
+def test_sealed_reasoning_goes_to_who_asked_and_only_that_of_this_dialect() -> None:
+    thought = block(0, BlockKind.THINKING, SignatureDelta(0, "c2Vh"), body={"item": 0, "part": "summary_text"})
+    assert "encrypted_content" not in whole([START, *thought, END])["output"][0]
+    assert whole([START, *thought, END], include=("reasoning.encrypted_content",))["output"][0]["encrypted_content"] == "c2Vh"
+    assert whole([FOREIGN, *thought, END], include=("reasoning.encrypted_content",))["output"] == []
+
+
+def test_texts_of_one_item_are_parts_and_those_of_two_are_messages() -> None:
+    def said(first: int, second: int) -> list[Any]:
+        texts = [block(n, BlockKind.TEXT, TextDelta(n, "a"), body={"item": item}) for n, item in enumerate((first, second))]
+        return [len(item["content"]) for item in whole([START, *texts[0], *texts[1], END])["output"]]
+
+    assert (said(0, 0), said(0, 1)) == ([2], [1, 1])
+
+
+def test_log_probabilities_stand_beside_their_text_where_they_were_asked_for() -> None:
+    entries = [{"token": "a", "logprob": -1, "bytes": [97], "top_logprobs": []}]
+    events: list[Event] = [
+        START, BlockStart(0, BlockKind.TEXT), TextDelta(0, "a"), AttachmentDelta(0, "logprobs", {"content": entries}), TextDelta(0, "b"),
+        BlockStop(0), END,
+    ]  # fmt: skip
+    frames = check_frames(encoded(events, stream=True, piece=9))
+    assert [f["logprobs"] for f in frames if f["type"] == "response.output_text.delta"] == [entries, []]
+    assert whole(events)["output"][0]["content"][0]["logprobs"] == []
+
+
+def test_citations_are_annotations_and_those_of_documents_stand_apart() -> None:
+    text = block(
+        0, BlockKind.TEXT, TextDelta(0, "found"), AttachmentDelta(0, "citation", Citation(kind="url", url="u", title="t")),
+        AttachmentDelta(0, "citation", Citation(kind="page", raw={"type": "page_location"})),
+    )  # fmt: skip
+    body = whole([FOREIGN, *text, END])
+    place = {"type": "url_citation", "start_index": 0, "end_index": 5, "title": "t", "url": "u"}
+    assert body["output"][0]["content"][0]["annotations"] == [place]
+    assert body["sluice"]["citations"][0]["citation"] == {"type": "page_location"}
+    frames = check_frames(encoded([FOREIGN, *text, END], stream=True))
+    assert [f["annotation"] for f in frames if f["type"] == "response.output_text.annotation.added"] == [place]
+
+
+ENDS: list[tuple[MessageStop | UpstreamFailed, str, Any]] = [
+    (END, "completed", None),
+    (MessageStop(StopReason.MAX_TOKENS), "incomplete", {"reason": "max_output_tokens"}),
+    (MessageStop(StopReason.MAX_TOKENS, extra={"native_stop": "steered"}), "incomplete", {"reason": "steered"}),
+    (MessageStop(StopReason.REFUSAL), "incomplete", {"reason": "content_filter"}),
+    (MessageStop(StopReason.REFUSAL, explanation="no"), "completed", None),
+    (UpstreamFailed("overloaded_error", "busy"), "failed", None),
+    (UpstreamFailed("invalid_request_error", "no"), "failed", None),
+]
+
+
+@pytest.mark.parametrize(("end", "status", "details"), ENDS)
+def test_an_answer_ends_as_its_clients_read_it(end: MessageStop | UpstreamFailed, status: str, details: Any) -> None:
+    events: list[Event] = [START, *block(0, BlockKind.TEXT, TextDelta(0, "so")), end]
+    last = check_frames(encoded(events, stream=True))[-1]
+    assert (last["type"], last["response"]["status"], last["response"]["incomplete_details"]) == (f"response.{status}", status, details)
+    if isinstance(end, UpstreamFailed):
+        code = {"overloaded_error": "server_is_overloaded", "invalid_request_error": "invalid_prompt"}[end.kind]
+        assert last["response"]["error"] == {"code": code, "message": end.message}
+    if isinstance(end, MessageStop) and end.explanation:
+        assert last["response"]["output"][0]["content"][1] == {"type": "refusal", "refusal": "no"}
+    assert responses_answer(encoded(events, stream=True), stream=True).status == status
+
+
+def test_usage_has_every_number() -> None:
+    usage = whole([START, END])["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (4, 5, 9)
+    assert usage["input_tokens_details"] == {"cached_tokens": 1, "cache_write_tokens": 0}
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 2}
+
+
+WRONG: list[list[Event]] = [
+    [START, START], [BlockStart(0, BlockKind.TEXT)], [START, TextDelta(0, "a")], [START, *block(0, BlockKind.TEXT)[:1], END], [END],
+    [START, *block(0, BlockKind.TEXT)[:1], BlockStart(1, BlockKind.TEXT)], [START, BlockStart(0, BlockKind.OPAQUE)], [START, END, END],
+    [START, BlockStart(0, BlockKind.TEXT), ArgumentsDelta(0, "{}")],
+    [START, *block(0, BlockKind.SERVER_TOOL_USE, ArgumentsDelta(0, "{"), id="a", name="x", body={"type": "web_search_call"}), END],
+    [START, *block(0, BlockKind.SERVER_TOOL_USE, id="a", name="x", body={"type": "strange"}), END],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("events", WRONG)
+def test_the_encoder_refuses_what_the_dialect_does_not_allow(events: list[Event]) -> None:
+    for stream in (True, False):
+        with pytest.raises(LocalProtocolError):
+            encoded(events, stream=stream)
+
+
+def test_a_response_id_names_its_call() -> None:
+    assert call_of(whole([START, END])["id"]) == CALL
+    assert [call_of(odd) for odd in ("resp_1", "msg_01990000000070008000000000000000", "resp_0199000000007000800000000000abcdef", "")] == [
+        ""
+    ] * 4

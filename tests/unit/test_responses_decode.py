@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+from policy.base import JudgeQuestion
 from protocol import codecs
 from protocol.bounds import MAX_BLOCKS
+from protocol.dialect import JudgeReply
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
+    AttachmentDelta,
     BlockKind,
     BlockStart,
     BlockStop,
@@ -25,6 +28,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from tests.support.upstreams.responses import events, frames, function_call, message, reasoning, response
+from workers.judge.forms import Asking, Known, reply_text, request_body
 
 Made = list[dict[str, Any]]
 CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": 'SELECT "é\\"'}
@@ -244,6 +248,24 @@ def test_what_the_setting_names_passes_raw() -> None:
     assert (raw.index, raw.dialect, raw.body["delta"]) == (-1, "responses", "x")
 
 
+@pytest.mark.parametrize(("token", "is_kept"), [("He", True), ("He said", False)])
+@pytest.mark.parametrize("whole", [True, False])
+def test_log_probabilities_repeat_the_text_alone(token: str, is_kept: bool, whole: bool) -> None:
+    entries = [{"token": token, "logprob": -0.1, "bytes": list(token.encode()), "top_logprobs": [{"token": "Ho", "logprob": -2}]}]
+    if whole:
+        item = message("He")
+        item["content"][0]["logprobs"] = entries
+        found = codecs.decode_whole("responses", json.dumps(response([item])).encode())
+    else:
+        made = json.loads(json.dumps(events([message("Hey!")])))
+        at(made, "output_text.delta")["logprobs"] = entries
+        found = decode(made)
+    kept = [e.value for e in only(found, AttachmentDelta)]
+    assert kept == ([{"content": entries}] if is_kept else []) and [o.what for o in only(found, Opaque)] == (
+        [] if is_kept else ["logprobs"]
+    )
+
+
 # --- calls of the provider's ---
 
 
@@ -367,3 +389,20 @@ def test_items_are_bounded() -> None:
     made = [{"type": "response.output_item.added", "output_index": n, "item": {"type": "message"}} for n in range(MAX_BLOCKS + 1)]
     with pytest.raises(RemoteProtocolError, match="more than"):
         decode(made)
+
+
+# --- judges ---
+
+
+@pytest.mark.parametrize("form", DIALECTS["responses"].judge_replies)
+def test_a_judge_can_be_asked_over_it(form: JudgeReply) -> None:
+    question = JudgeQuestion("judge", "system", "prompt", "nonce", 0.5, None, {})
+    asking = Asking(Known(form), (form,), {})
+    body = json.loads(request_body("responses", question, asking))
+    assert body["model"] == "judge" and [i["content"] for i in body["input"]] == ["system", "prompt"] and body["store"] is False
+    format_ = {"json_schema": "json_schema", "json_object": "json_object"}.get(form)
+    assert body.get("text", {}).get("format", {}).get("type") == format_
+    assert body.get("tool_choice") == ({"type": "function", "name": "judgement"} if form == "tool" else None)
+    reply = '{"probability": 0.5}'
+    item = function_call("c", "judgement", reply) if form == "tool" else message(reply)
+    assert reply_text("responses", form, json.dumps(response([reasoning("gAAA"), item])).encode()) == reply

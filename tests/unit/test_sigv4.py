@@ -26,27 +26,20 @@ def test_a_thousand_requests_are_signed_as_botocore_signs_them(monkeypatch: pyte
     print("seed", seed)
     random_ = random.Random(seed)
     for _ in range(1000):
-        key = AwsKey(drawn(random_), drawn(random_, 40), random_.choice(("", drawn(random_, 300).strip() or "t")))
+        key = AwsKey(drawn(random_), drawn(random_, 40), random_.choice(("", quote(drawn(random_, 300)))))
         scope = Scope(random_.choice(("eu-central-1", "us-gov-west-1")), random_.choice(("bedrock", "bedrock-mantle")))
         path = "/" + "/".join(quote(drawn(random_), safe="") for _ in range(random_.randint(1, 4))) + random_.choice(("", "", "/"))
         query = "&".join(f"{quote(drawn(random_), safe='')}={quote(drawn(random_), safe='')}" for _ in range(random_.randint(0, 3)))
         host = random_.choice(("h.example.com", "127.0.0.1:8080"))
         headers = {"content-type": random_.choice(("application/json", "text/plain;  charset=utf-8"))}
         target, body = f"{path}?{query}" if query else path, random_.choice(BODIES)
-        request = AWSRequest("POST", f"http://{host}{target}", headers=headers, data=body)
-        request.context["payload_signing_enabled"] = True
-        auth.SigV4Auth(Credentials(key.id, key.secret, key.token or None), scope.service, scope.region).add_auth(request)
         ours = signed(key, scope, at=AT.strftime("%Y%m%dT%H%M%SZ"), host=host, target=target, headers=headers, body=body)
-        assert ours["authorization"].split("Signature=")[1] == _signature(request, ours, key, scope), (seed, target)
-
-
-def _signature(request: AWSRequest, ours: dict[str, str], key: AwsKey, scope: Scope) -> str:
-    """What botocore's signature is where the header with the body's digest is signed, as a header that it finds there."""
-    again = AWSRequest("POST", request.url, headers={"content-type": request.headers["content-type"]}, data=request.data)
-    again.headers["x-amz-content-sha256"] = ours["x-amz-content-sha256"]
-    again.context["payload_signing_enabled"] = True
-    auth.SigV4Auth(Credentials(key.id, key.secret, key.token or None), scope.service, scope.region).add_auth(again)
-    return str(again.headers["Authorization"]).split("Signature=")[1]
+        # the header with the body's digest is signed as one that botocore finds
+        request = AWSRequest("POST", f"http://{host}{target}", headers=headers, data=body)
+        request.headers["x-amz-content-sha256"] = ours["x-amz-content-sha256"]
+        auth.SigV4Auth(Credentials(key.id, key.secret, key.token or None), scope.service, scope.region).add_auth(request)
+        assert ours["authorization"] == request.headers["Authorization"], (seed, target)
+        assert ours["x-amz-date"] == request.headers["X-Amz-Date"] and ours.get("x-amz-security-token", "") == key.token
 
 
 def test_a_key_shows_nothing_of_itself() -> None:

@@ -36,8 +36,16 @@ _MAX_TOKENS = 1_024
 _TOOL = "judgement"
 _DESCRIPTION = "Give the judgement."
 _SIGNS: dict[JudgeReply, tuple[bytes, ...]] = {
-    "json_schema": (b"response_format", b"json_schema", b"output_config", b"output_format"),
-    "json_object": (b"response_format", b"json_object"),
+    "json_schema": (
+        b"response_format",
+        b"json_schema",
+        b"output_config",
+        b"output_format",
+        b"text.format",
+        b"responsejsonschema",
+        b"responseschema",
+    ),
+    "json_object": (b"response_format", b"json_object", b"text.format", b"responsemimetype", b"response_mime_type"),
     "tool": (b"tool",),
     "text": (),
 }

@@ -32,11 +32,10 @@ from protocol.records import (
     decode_records,
     encode_records,
 )
-from protocol.turns import WantedTurns
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
 from workers.policy.rendered import Release, digest, render
-from workers.policy.turns import unpack_fact
+from workers.policy.turns import Wanted, field_of, tell
 from workers.sums import Decided, relayed_events, undecided_record
 
 log = logging.getLogger(__name__)
@@ -102,10 +101,10 @@ class OwnedCall:
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
         self.open_waits: set[int] = set()
-        self.open_lookup: WantedTurns | None = None
+        self.open_lookup: Wanted | None = None
         self.new_asks: list[Ask] = []
         self.new_waits: list[int] = []
-        self.new_lookup: WantedTurns | None = None
+        self.new_lookup: Wanted | None = None
         self.encoder: Encoder | None = None
         self.sending: Release | None = None
         self.closed: Entry | None = None
@@ -305,9 +304,9 @@ class OwnedCall:
         elif (block := next((b for b in self.open_waits if layout.commit_field(b) == field), None)) is not None:
             self.open_waits.discard(block)
             self.session.committed(block, value == b"1", at)
-        elif field == layout.TURNS_FIELD and self.open_lookup:
+        elif self.open_lookup and field == field_of(self.open_lookup):
             self.open_lookup = None
-            self.session.turns(unpack_fact(value))
+            tell(self.session, self.facts, field, value)
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
         try:
@@ -330,8 +329,8 @@ class OwnedCall:
             if not wanted.asks and not wanted.waits and not wanted.lookup:
                 return
             if wanted.lookup:
-                if value := self.facts.get(layout.TURNS_FIELD):
-                    self.session.turns(unpack_fact(value))
+                if value := self.facts.get(field := field_of(wanted.lookup)):
+                    tell(self.session, self.facts, field, value)
                 else:
                     self.open_lookup = self.new_lookup = wanted.lookup
             for block in wanted.waits:
@@ -363,8 +362,8 @@ class OwnedCall:
         return bool(self._chunks)
 
     def ask_keepalive(self) -> None:
-        """Send a keepalive with the next release."""
-        self._keepalive = True
+        """Send a keepalive with the next release; not before the call's own record, with which its policy is pinned."""
+        self._keepalive = not self.session.awaits_answers
 
     def next_release(self, now_ms: int) -> Release | None:
         """Build the next release from everything that waits; it stays `sending` until `answered`. None: the call is broken."""
@@ -472,6 +471,7 @@ class OwnedCall:
         records: list[Record] = [*(r for r in sent if not isinstance(r, ReleaseRecord)), *self._chunks, *self._records]
         self._chunks, self._records = [], []
         session = self.session
+        records = [*session.unbegun(), *records]
         undecided = {*(ask.block for ask in self.open_asks.values()), *self.open_waits, *session.unasked}
         withheld = [undecided_record(self.id, block, now_ms) for block in undecided if not session.has_verdict(block)] if undecided else []
         records += withheld

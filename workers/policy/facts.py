@@ -13,6 +13,7 @@ from policy.base import Judgement
 from policy.session.effects import Ask
 from protocol.config import Limits
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
+from protocol.kept import WantedAnswers
 from protocol.records import STREAM_LOST
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
@@ -82,10 +83,16 @@ class Facts:
             return
         call.is_looking = True
         try:
-            value = await self._turns.find(call.start.key, call.open_lookup, key_id=call.start.key_id)
-            await self._set(call, layout.TURNS_FIELD, value)
+            wanted, key, key_id = call.open_lookup, call.start.key, call.start.key_id
+            if isinstance(wanted, WantedAnswers):
+                await self._set(call, layout.ANSWERS_FIELD, await self._turns.find_answers(key, wanted, key_id=key_id))
+            else:
+                await self._set(call, layout.TURNS_FIELD, await self._turns.find(key, wanted, key_id=key_id))
         finally:
             call.is_looking = False
+        if self._calls.owns(call) and not call.replaying and call.open_lookup not in (None, wanted):
+            # what was found led to another lookup, which found this one under way
+            self._calls.spawn(self._look_up(call), "lookup")
 
     async def _set(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Set a fact once; whoever was first is what the session gets."""

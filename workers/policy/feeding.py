@@ -110,7 +110,7 @@ class Feeder:
         await self.read(call)
 
     async def _begin_again(self, call: OwnedCall, claimed: Claimed) -> None:
-        if claimed.is_large:
+        if claimed.is_large or len(call.facts.get(layout.ANSWERS_FIELD, b"")) > LARGE_STEP_BYTES:
             async with self.lane.turn(call.start.key):
                 await self._fetch_and_begin(call)
         elif self._calls.owns(call):
@@ -205,7 +205,7 @@ class Feeder:
         await call.until_free()
         _weigh(call)
         step = partial(call.feed_fact, field, value, now_ms())
-        if not call.is_heavy and len(value) <= LARGE_STEP_BYTES:
+        if not call.is_heavy and len(value) + call.session.awaiting_bytes <= LARGE_STEP_BYTES:
             step()
             return
         async with self.lane.turn(call.start.key):

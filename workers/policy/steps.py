@@ -36,7 +36,7 @@ class Steps(Calls):
         self.finisher = Finisher(redis, self, ended_ttl_ms=int(limits.ended_ttl_s * 1000))
         self.feeder = Feeder(redis, bodies, Lane(blocked_s=2 * limits.lease_s), self.releaser, self)
         judges = JudgeQueue(settings.redis_url, redis, silent_s=limits.redis_silent_s)
-        turns = TurnLookup(settings.database_url, durable=config.durability != "relaxed")
+        turns = TurnLookup(settings.database_url, durable=config.durability != "relaxed", max_bytes=limits.body_bytes)
         self.facts = Facts(redis, judges, turns, limits, self, self.feeder)
 
     def after(self, call: OwnedCall) -> None:

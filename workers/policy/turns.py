@@ -1,4 +1,4 @@
-"""Recorded turns for calls whose client could not send them back whole: looked up once, then a fact of the call.
+"""Recorded turns for calls whose client could not send them back whole, and kept answers: looked up once, then a fact of the call.
 
 Reads PostgreSQL and never writes it. Whatever goes wrong, the answer is that nothing is on record: the session then does
 without, and makes nothing up.
@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from policy.session.session import Session
+from protocol.kept import KeptAnswers, WantedAnswers, pack, unpack
 from protocol.request import DialectName
 from protocol.turns import StoredTurn, WantedTurns, pack_turns, unpack_turns
+from streams import layout
 
 if TYPE_CHECKING:
+    from db.read.answers import AnswerReader
     from db.read.turns import TurnReader
 
 MAX_FACT_BYTES = 8 * 2**20
@@ -43,12 +47,30 @@ def unpack_fact(value: bytes) -> list[StoredTurn]:
         return []
 
 
+Wanted = WantedTurns | WantedAnswers
+
+
+def field_of(wanted: Wanted) -> str:
+    """Return the field of the fact that answers a lookup."""
+    return layout.ANSWERS_FIELD if isinstance(wanted, WantedAnswers) else layout.TURNS_FIELD
+
+
+def tell(session: Session, facts: dict[str, bytes], field: str, value: bytes) -> None:
+    """Give a session what was looked up for it. Kept answers may be as large as a request: of these it stays in `facts` that they came."""
+    if field == layout.TURNS_FIELD:
+        session.turns(unpack_fact(value))
+    else:
+        facts[field] = b"-"
+        session.answers(unpack(value))
+
+
 class TurnLookup:
     """Looks up turns for one worker."""
 
-    def __init__(self, database_url: str, *, durable: bool) -> None:
-        self._database_url, self._durable = database_url, durable
+    def __init__(self, database_url: str, *, durable: bool, max_bytes: int) -> None:
+        self._database_url, self._durable, self._max_bytes = database_url, durable, max_bytes
         self._readers: dict[DialectName, TurnReader] = {}
+        self._of_answers: dict[DialectName, AnswerReader] = {}
         self._opening = asyncio.Lock()
 
     async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "") -> bytes:
@@ -59,6 +81,24 @@ class TurnLookup:
         except Exception as error:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
             return NONE
+
+    async def find_answers(self, key: str, wanted: WantedAnswers, *, key_id: str = "") -> bytes:
+        """Return the fact: what is on record of these answers, or why the call cannot go on with them. Never raises."""
+        try:
+            reader = self._of_answers.get(wanted.dialect) or await self._open_answers(wanted.dialect)
+            kept = await reader.find(key, wanted, key_id=key_id)
+            packed = await asyncio.to_thread(pack, kept)
+            return packed if len(packed) <= self._max_bytes else pack(KeptAnswers("bytes"))
+        except Exception as error:
+            log.error("lookup of kept answers failed", extra={"error": type(error).__name__}, exc_info=error)
+            return pack(KeptAnswers("away"))
+
+    async def _open_answers(self, dialect: DialectName) -> "AnswerReader":
+        async with self._opening:
+            if dialect not in self._of_answers:
+                answers = await asyncio.to_thread(import_module, "db.read.answers")
+                self._of_answers[dialect] = answers.AnswerReader.open(self._database_url, dialect, max_bytes=self._max_bytes)
+            return self._of_answers[dialect]
 
     async def _open(self, dialect: DialectName) -> "TurnReader":
         async with self._opening:
@@ -72,3 +112,5 @@ class TurnLookup:
         """Close the connections."""
         for reader in self._readers.values():
             await reader.close()
+        for of_answers in self._of_answers.values():
+            await of_answers.close()

@@ -10,6 +10,7 @@ from policy.session.effects import Ask, CallInfo, Dispatch, Output, Respond
 from protocol.config import Config
 from protocol.dialects import DIALECTS
 from protocol.events import Event
+from protocol.kept import WantedAnswers
 from protocol.records import Record, ToolCallRecord
 from protocol.request import DialectName, Endpoint
 from protocol.server_tools.data import table
@@ -93,7 +94,7 @@ class Answer:
             self.session.turns(stored)
             self._take()
 
-    def _take(self) -> WantedTurns | None:
+    def _take(self) -> WantedTurns | WantedAnswers | None:
         taken = self.session.drain()
         self.outputs += taken.outputs
         self.records += taken.records

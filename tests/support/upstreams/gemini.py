@@ -14,6 +14,7 @@ from protocol.request import DialectName
 from protocol.target import Target, Translated
 from protocol.turns import StoredTurn
 from tests.support.checks.decoding import decode
+from tests.support.upstreams.turns import events
 
 MODEL = "gemini-3-pro-preview"
 USAGE = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
@@ -53,23 +54,23 @@ def whole(*parts: dict[str, Any], **more: Any) -> list[Event]:
     return codecs.decode_whole("gemini", json.dumps(answer(*parts, **more)).encode())
 
 
-def said(events: list[Event]) -> list[tuple[str, str, str]]:
+def said(found: list[Event]) -> list[tuple[str, str, str]]:
     """Kind, name and text (or arguments) of each block."""
     texts: dict[int, str] = {}
-    for event in events:
+    for event in found:
         if isinstance(event, TextDelta | ArgumentsDelta):
             texts[event.index] = texts.get(event.index, "") + event.text
-    return [(str(e.kind), e.name, texts.get(e.index, "")) for e in events if isinstance(e, BlockStart)]
+    return [(str(e.kind), e.name, texts.get(e.index, "")) for e in found if isinstance(e, BlockStart)]
 
 
-def calls_in(events: list[Event]) -> list[tuple[str, Any]]:
+def calls_in(found: list[Event]) -> list[tuple[str, Any]]:
     """Name and arguments of the client's calls."""
-    return [(name, json.loads(text)) for kind, name, text in said(events) if kind == BlockKind.TOOL_USE]
+    return [(name, json.loads(text)) for kind, name, text in said(found) if kind == BlockKind.TOOL_USE]
 
 
-def opaque(events: list[Event]) -> list[str]:
+def opaque(found: list[Event]) -> list[str]:
     """What was withheld."""
-    return [e.what for e in events if isinstance(e, Opaque)]
+    return [e.what for e in found if isinstance(e, Opaque)]
 
 
 def sdk_answer(body: bytes, *, is_stream: bool) -> list[types.GenerateContentResponse]:
@@ -116,10 +117,10 @@ def check_request(sent: dict[str, Any]) -> None:
         assert content["role"] != "model" or called == answered
 
 
-def stored_turn(*chunks: bytes, ids: tuple[str, ...], blocks: tuple[int, ...], model: str = MODEL) -> StoredTurn:
+def stored_turn(body: bytes, *, ids: tuple[str, ...], blocks: tuple[int, ...], model: str = MODEL) -> StoredTurn:
     """The turn that the record has of an answer whose client received these calls."""
     builder = DIALECTS["gemini"].turn_builder()
-    for chunk in chunks:
+    for chunk in events(body):
         builder.take(chunk)
     assert builder.complete
     return StoredTurn("c", builder.content(), "", ids, "up", model, blocks)

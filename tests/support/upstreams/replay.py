@@ -5,9 +5,9 @@ import itertools
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from aiohttp import web
@@ -15,7 +15,7 @@ from aiohttp import web
 Cutting = Literal["whole", "random", "events", "bytes"]
 PATHS = (
     "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell",
-    "/model/{model}/{way}", "/v1beta/models/{model}",
+    "/model/{model}/{way}", "/models/{model}", "/v1/projects/{model:.+}", "/v1beta/models/{model}",
 )  # fmt: skip
 
 
@@ -34,6 +34,8 @@ class Reply:
     seed: int = 0
     ending: Literal["", "cut", "hang"] = ""
     gap_s: float = 0.0
+    make: Callable[[bytes], bytes] | None = None
+    """Makes the body of what was asked, in the place of `body`."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ class Replay:
         reply = self.reply
         if len(self.replies) > 1:
             self.replies.pop(0)
+        if reply.make is not None:
+            reply = replace(reply, body=reply.make(self.asked[-1].raw))
         response = web.StreamResponse(status=reply.status, headers={"content-type": reply.content_type, **reply.headers})
         try:
             await response.prepare(request)

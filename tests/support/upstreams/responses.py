@@ -51,7 +51,7 @@ def events(items: Sequence[ITEM], status: str = "completed", **more: Any) -> lis
 
 def _item(number: int, item: ITEM) -> list[dict[str, Any]]:
     at: dict[str, Any] = {"output_index": number, "item_id": item["id"]}
-    empty = {
+    empty: dict[str, ITEM] = {
         "message": {"content": []},
         "reasoning": {"summary": []},
         "function_call": {"arguments": ""},

@@ -1,0 +1,58 @@
+"""What every session wants of its worker, and the beginning of one whose request goes on with kept answers: it waits for those before all
+else, and so before its own record."""
+
+from policy.session import opening
+from policy.session.effects import CallInfo, Effects
+from policy.session.outbox import Outbox
+from protocol.kept import KeptAnswers
+from protocol.records import Record
+
+
+class Awaiting:
+    """A session until it has them. Most have none to wait for."""
+
+    def __init__(self, call: CallInfo, out: Outbox) -> None:
+        self.call, self._out = call, out
+        self._awaiting: bytes | None = None
+
+    def begin(self, body: bytes | None) -> None:
+        """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or first asks for kept answers or recorded
+        turns."""
+        wanted = opening.kept_answers(self.call, body)
+        if wanted is None:
+            self._begin(body, None)
+        else:
+            self._awaiting, self._out.lookup = body, wanted
+
+    def answers(self, kept: KeptAnswers) -> None:
+        """Take the kept answers that were asked for, and begin."""
+        body, self._awaiting = self._awaiting, None
+        if body is not None:
+            self._begin(body, kept)
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Has it not begun yet?"""
+        return self._awaiting is not None
+
+    @property
+    def awaiting_bytes(self) -> int:
+        """The size of the request that begins with them."""
+        return len(self._awaiting or b"")
+
+    def unbegun(self) -> list[Record]:
+        """The first records of a call that ends before it begins."""
+        return opening.records(self.call, None, "", "") if self.awaits_answers else []
+
+    @property
+    def has_effects(self) -> bool:
+        """Is anything wanted since the last time?"""
+        out = self._out
+        return bool(out.outputs or out.records or out.asks or out.waits or out.lookup)
+
+    def drain(self) -> Effects:
+        """Return what is wanted since the last time."""
+        return self._out.drain()
+
+    def _begin(self, body: bytes | None, kept: KeptAnswers | None) -> None:
+        raise NotImplementedError

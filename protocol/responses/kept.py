@@ -1,0 +1,128 @@
+"""Responses that are kept: what `previous_response_id` and `item_reference` name, and what stands in their place (docs/protocol.md, State).
+
+The output of an earlier response stands there as its client saw it, with the notice where a call was blocked. Its reasoning does not: it is
+sealed for one provider and model, so it comes back with recorded turns (`protocol.responses.turn`), where it fits.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from protocol.bounds import MAX_LOOKUPS
+from protocol.json_strict import dumps, loads_exact
+from protocol.kept import Asked, KeptAnswers, WantedAnswers
+from protocol.responses.ids import call_of
+from protocol.sse import parse_event
+
+_ITEM = re.compile(r"[a-z]+_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_[0-9]{1,6}")
+_MARKS = (b"previous_response_id", b"item_reference")
+_ENDS = (b"event: response.completed\n", b"event: response.incomplete\n")
+_KEPT_STATUS = frozenset(("completed", "incomplete"))
+
+
+class Keeper:
+    """As `protocol.kept.Keeper` says."""
+
+    def wanted(self, body: bytes) -> WantedAnswers | None:
+        """Return what a client's body goes on with."""
+        if not any(mark in body for mark in _MARKS):
+            return None
+        try:
+            asked = self.asked(body)
+        except ValueError:
+            # the reader says what is wrong with it
+            return None
+        refers = tuple(dict.fromkeys(self.references(asked.items)))[: MAX_LOOKUPS + 1]
+        return WantedAnswers("responses", asked.previous, refers) if asked.previous or refers else None
+
+    def with_kept(self, body: bytes, kept: KeptAnswers) -> bytes:
+        """Return the body with all of its conversation as its input."""
+        data = loads_exact(body)
+        own = [kept.items.get(str(item.get("id")), item) if _refers(item) else item for item in _items(data.get("input"))]
+        return dumps({**data, "input": [*kept.before, *own]})
+
+    def strange(self, body: bytes, kept: KeptAnswers) -> list[str]:
+        """Return the ids of calls whose results are in the body, and that its client was not given."""
+        known = set(kept.calls)
+        results = (i for i in self.asked(body).items if isinstance(i, dict) and str(i.get("type")).endswith("_call_output"))
+        ids = dict.fromkeys(str(item.get("call_id") or item.get("id")) for item in results)
+        return [identity for identity in ids if identity not in known]
+
+    def asked(self, body: bytes) -> Asked:
+        """Read a body on record."""
+        data = loads_exact(body)
+        if not isinstance(data, dict):
+            raise ValueError("no object")
+        previous = data.get("previous_response_id")
+        return Asked(previous if isinstance(previous, str) else "", _items(data.get("input")), data.get("store") is not False)
+
+    def references(self, items: Sequence[Any]) -> list[str]:
+        """Return the ids of the items to which these refer."""
+        return [item["id"] for item in items if _refers(item) and isinstance(item.get("id"), str)]
+
+    def answer(self, released: bytes) -> dict[str, Any] | None:
+        """Return the response object that ended an answer."""
+        raw = released.strip()
+        if not raw.startswith(b"{"):
+            at = max(raw.rfind(end) for end in _ENDS)
+            if at < 0 or (at and not raw.endswith(b"\n", 0, at)):
+                return None
+            raw = parse_event(raw[at:] + b"\n\n")[1]
+        try:
+            found = loads_exact(raw)
+        except ValueError:
+            return None
+        found = found.get("response", found) if isinstance(found, dict) else None
+        if not isinstance(found, dict) or found.get("status") not in _KEPT_STATUS or not isinstance(found.get("output"), list):
+            return None
+        return found
+
+    def output(self, answer: dict[str, Any]) -> list[Any]:
+        """Return the items of a response that stand in the next input."""
+        return [item for item in answer["output"] if not (isinstance(item, dict) and item.get("type") == "reasoning")]
+
+    def calls(self, items: Sequence[Any]) -> list[str]:
+        """Return the ids of the tool calls among these items."""
+        called = (i for i in items if isinstance(i, dict) and str(i.get("type")).endswith("_call"))
+        return [str(item.get("call_id") or item.get("id")) for item in called]
+
+    def listed(self, items: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return the items as the API lists them, texts as parts."""
+        return list(_listed(items))
+
+    def call_of_answer(self, identity: str) -> str:
+        """Return the call that a response is of."""
+        return call_of(identity)
+
+    def call_of_item(self, identity: str) -> str:
+        """Return the call of whose response the item is."""
+        found = _ITEM.fullmatch(identity)
+        return "-".join(found.groups()) if found else ""
+
+
+def _listed(items: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    for place, item in enumerate(items):
+        if not isinstance(item, dict):
+            continue
+        if "role" in item and item.get("type", "message") == "message":
+            content = item.get("content")
+            if isinstance(content, str):
+                kind = "output_text" if item.get("role") == "assistant" else "input_text"
+                more: dict[str, Any] = {"annotations": []} if kind == "output_text" else {}
+                item = {**item, "content": [{"type": kind, "text": content, **more}]}
+            item = {"status": "completed", **item, "type": "message"}
+        if not isinstance(item.get("id"), str):
+            made = hashlib.sha256(b"%d:" % place + dumps(item)).hexdigest()[:32]
+            item = {"id": f"{'msg' if item['type'] == 'message' else 'item'}_{made}", **item}
+        yield item
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}] if value else []
+    return value if isinstance(value, list) else []
+
+
+def _refers(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") == "item_reference"

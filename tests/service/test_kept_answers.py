@@ -1,0 +1,120 @@
+"""Kept answers on a real PostgreSQL: found for their own key alone, waited for, and bounded."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import db.read.answers
+from db.read.answers import AnswerReader
+from db.write.insert import AuditInserter
+from protocol.kept import WantedAnswers
+from protocol.records import EndRecord, Record, ReleaseRecord
+from tests.support.checks.record import NOW, call_id, call_record
+
+BODY_BYTES = 2**20
+
+
+@pytest.fixture
+async def reader(url: str) -> AsyncIterator[AnswerReader]:
+    found = AnswerReader.open(url, "responses", max_bytes=BODY_BYTES)
+    yield found
+    await found.close()
+
+
+def identity(call: str) -> str:
+    return f"resp_{call.replace('-', '')}"
+
+
+def released(call: str, text: str, **changes: Any) -> Record:
+    said = {
+        "type": "message",
+        "role": "assistant",
+        "id": f"msg_{call.replace('-', '')}_0",
+        "content": [{"type": "output_text", "text": text}],
+    }
+    used = {"type": "function_call", "call_id": f"call_{text}", "name": "f", "arguments": "{}"}
+    payload = json.dumps({"id": identity(call), "status": "completed", "output": [{"type": "reasoning"}, said, used]} | changes).encode()
+    return ReleaseRecord(call_id=call, number=0, number_next=9, at=NOW, seq=9, payload=payload, sha256=b"")
+
+
+async def keep(url: str, call: str, text: str, *, previous: str = "", key: str = "k", has_body: bool = True, **said: Any) -> str:
+    """Put an answer on record; returns its id."""
+    body = {"model": "m", "input": f"asked {text}", "previous_response_id": previous or None} | said
+    records = [call_record(call, key=key, dialect="responses"), released(call, text), EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)]  # fmt: skip
+    async with AuditInserter(url) as inserter:
+        assert not await inserter.insert(records, {call: json.dumps(body).encode()} if has_body else {})
+    return identity(call)
+
+
+async def chain(url: str, length: int, **said: Any) -> str:
+    last = ""
+    for number in range(length):
+        last = await keep(url, call_id(NOW - 1000 + number), str(number), previous=last, **said)
+    return last
+
+
+def previous(one: str) -> WantedAnswers:
+    return WantedAnswers("responses", one)
+
+
+async def test_a_conversation_is_put_together_in_its_order(url: str, reader: AnswerReader) -> None:
+    found = await reader.find("k", previous(await chain(url, 3)))
+    texts = [item["content"] if item["type"] == "message" else item["call_id"] for item in found.before]
+    said = [text if isinstance(text, str) else text[0]["text"] for text in texts]
+    assert said == ["asked 0", "0", "call_0", "asked 1", "1", "call_1", "asked 2", "2", "call_2"] and not found.missing
+    assert sorted(found.calls) == ["call_0", "call_1", "call_2"] and found.answers == 3
+
+
+async def test_only_its_own_kept_answers_are_a_keys(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another key's, one that was not to be kept, one whose request is gone by retention, one that failed, and those that never were."""
+    monkeypatch.setattr(db.read.answers, "FIND_S", 0.05)
+    failed = call_id()
+    async with AuditInserter(url) as inserter:
+        records = [call_record(failed, key="k", dialect="responses"), released(failed, "x", status="failed")]
+        assert not await inserter.insert(records, {failed: b"{}"})
+    none = [
+        await keep(url, call_id(), "x", key="other"), await keep(url, call_id(), "x", store=False), identity(failed),
+        await keep(url, call_id(), "x", has_body=False), identity(call_id()), identity(call_id(NOW - 10**9)), "resp_f" + "f" * 31, "resp_x",
+    ]  # fmt: skip
+    for one in none:
+        assert (await reader.find("k", previous(one))).missing == "previous", one
+        assert await reader.one("k", one) is None
+        after = await keep(url, call_id(NOW + 1000), "y", previous=one)
+        assert (await reader.find("k", previous(after))).missing == "previous", "nor is what goes on with it"
+
+
+async def test_a_conversation_is_bounded(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = await chain(url, 4)
+    monkeypatch.setattr(db.read.answers, "MAX_CHAINED", 3)
+    assert (await reader.find("k", previous(last))).missing == "answers"
+    large = await chain(url, 2, instructions="x" * (BODY_BYTES // 2))
+    assert (await reader.find("k", previous(large))).missing == "bytes"
+
+
+async def test_an_answer_that_is_still_being_written_is_waited_for(url: str, reader: AnswerReader) -> None:
+    call = call_id()
+    looking = asyncio.create_task(reader.find("k", previous(identity(call))))
+    await asyncio.sleep(0.1)
+    assert not looking.done()
+    await keep(url, call, "late")
+    assert (await looking).calls == ["call_late"]
+
+
+async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(db.read.answers, "FIND_S", 0.1)
+    call = call_id()
+    await keep(url, call, "x")
+    name = f"msg_{call.replace('-', '')}_0"
+    assert (await reader.find("k", WantedAnswers("responses", "", (name,)))).items[name]["content"][0]["text"] == "x"
+    for key, one in (("other", name), ("k", name[:-1] + "7"), ("k", "msg_1")):
+        found = await reader.find(key, WantedAnswers("responses", "", (one,)))
+        assert (found.missing, found.item) == ("item", one)
+
+
+async def test_without_a_database_the_record_is_away() -> None:
+    away = AnswerReader.open("postgresql://nobody@127.0.0.1:1/none", "responses", max_bytes=1)
+    assert (await away.find("k", previous(identity(call_id())))).missing == "away"
+    await away.close()

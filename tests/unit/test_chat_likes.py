@@ -1,0 +1,211 @@
+"""Vendors whose API is like chat/completions: what each does otherwise, as rows (docs/protocol.md), and the recordings of them."""
+
+import json
+import os
+import random
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from protocol import codecs
+from protocol.citations import Citation
+from protocol.dialects import DIALECTS
+from protocol.errors import InvalidRequest
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    Event,
+    MessageStop,
+    Opaque,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+)
+from protocol.request import ChatRequest
+from protocol.target import Target
+from tests.support.checks.decoding import by_block, decode
+from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.upstreams.recordings import ROOT, framed
+
+SHARED = ROOT.parent / "shared" / "dialect-streams"
+APIS = ("openai-like", "azure-openai")
+
+
+def _entries() -> dict[str, dict[str, Any]]:
+    file = SHARED / "expected.json"
+    found = json.loads(file.read_text())["entries"] if file.exists() else []
+    return {entry["name"]: entry for entry in found if entry["name"].startswith(APIS)}
+
+
+ENTRIES = _entries()
+STREAMS = sorted(name for name, entry in ENTRIES.items() if not entry["facts"].get("error"))
+ERRORS = sorted(ENTRIES.keys() - STREAMS)
+
+
+def need() -> None:
+    if not ENTRIES:
+        if os.environ.get("CI"):
+            pytest.fail("../shared/dialect-streams is missing")
+        pytest.skip("../shared/dialect-streams is missing")
+
+
+def body_of(entry: dict[str, Any]) -> bytes:
+    raw = (SHARED / entry["file"]).read_bytes()
+    return framed("openai", [line for line in raw.decode().split("\n") if line.strip()]) if entry["kind"] == "chunks" else raw
+
+
+def chunks(*said: dict[str, Any]) -> list[Event]:
+    return decode("openai", [b"data: " + json.dumps(one).encode() + b"\n\n" for one in said] + [b"data: [DONE]\n\n"])
+
+
+def one(delta: dict[str, Any], finish: str | None = None, choice: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    return {"id": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish, **(choice or {})}], **fields}
+
+
+def text(events: list[Event], kind: BlockKind = BlockKind.TEXT) -> str:
+    of_kind = {e.index for e in events if isinstance(e, BlockStart) and e.kind is kind}
+    return "".join(e.text for e in events if isinstance(e, TextDelta) and e.index in of_kind)
+
+
+def calls(events: list[Event]) -> list[tuple[str, str, str]]:
+    begun = {e.index: e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.TOOL_USE}
+    said = {i: "".join(e.text for e in events if isinstance(e, ArgumentsDelta) and e.index == i) for i in begun}
+    return [(start.id, start.name, said[i]) for i, start in begun.items()]
+
+
+HI, STOP = one({"content": "hi"}), one({}, "stop")
+QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
+    ("Mistral: lists of thinking and text", [
+        one({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "hi"}]}), STOP],
+        {"text": "hi", "thinking": "hm"}),
+    ("Mistral: padding", [one({"content": "h"}, p="a"), one({"content": "i"}, p="abcd"), STOP], {"text": "hi"}),
+    ("a call without index, arguments as an object", [
+        one({"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"a": 1}}}]}, "tool_calls")],
+        {"calls": [("c", "f", '{"a":1}')]}),
+    ("llama.cpp: ids may be empty", [
+        one({"tool_calls": [{"index": 0, "id": "", "function": {"name": "f", "arguments": "{}"}}]}, "tool_calls")],
+        {"calls": [("", "f", "{}")]}),
+    ("Kimi of before: usage in the choice", [HI, one({}, "stop", {"usage": {"prompt_tokens": 3, "completion_tokens": 2}})],
+        {"text": "hi", "usage": Usage(3, 2)}),
+    ("xAI: reasoning counted apart", [HI, one({}, "stop", usage={
+        "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 12, "completion_tokens_details": {"reasoning_tokens": 7}})],
+        {"usage": Usage(3, 9, None, None, 7)}),
+    ("OpenAI: reasoning counted in", [HI, one({}, "stop", usage={
+        "prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12, "completion_tokens_details": {"reasoning_tokens": 7}})],
+        {"usage": Usage(3, 9, None, None, 7)}),
+    ("vLLM: stop_reason is a number", [HI, one({}, "stop", {"stop_reason": 128001})], {"text": "hi"}),
+    ("DeepSeek: out of resources is a failure", [HI, one({}, "insufficient_system_resource")], {"failed": "api_error"}),
+    ("Azure: filtered behind the text", [HI, one({}, "content_filter", {"content_filter_offsets": {"check_offset": 1}})],
+        {"stop": StopReason.REFUSAL}),
+    ("Azure: filters before the first choice", [{"id": "", "model": "", "choices": [], "prompt_filter_results": [
+        {"prompt_index": 0, "content_filter_results": {"hate": {"filtered": False, "severity": "safe"}}}]}, HI, STOP], {"text": "hi"}),
+    ("Azure: an error in an answer that says 200", [{"error": {"message": "filtered", "code": "content_filter", "status": 400}}],
+        {"failed": "invalid_request_error"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "said", "want"), QUIRKS, ids=[q[0] for q in QUIRKS])
+def test_what_a_vendor_does_otherwise_is_read(what: str, said: list[dict[str, Any]], want: dict[str, Any]) -> None:
+    events = chunks(*said)
+    stop = events[-1]
+    found: dict[str, Any] = {"text": text(events), "thinking": text(events, BlockKind.THINKING), "calls": calls(events)}
+    if isinstance(stop, MessageStop):
+        found |= {"stop": stop.stop_reason, "usage": stop.usage}
+    elif isinstance(stop, UpstreamFailed):
+        found["failed"] = stop.kind
+    assert {name: found.get(name) for name in want} == want
+    assert not [e for e in events if isinstance(e, Opaque)]
+
+
+def test_pages_beside_the_text_are_citations_and_the_search_is_on_record() -> None:
+    results = [{"title": "A", "url": "https://a", "snippet": "x"}]
+    pages: dict[str, Any] = {"citations": ["https://a", "https://b"], "search_results": results}
+    last = one({"content": ""}, "stop", {"message": {"role": "assistant", "content": "hi"}}, **pages) | {"object": "chat.completion.done"}
+    events = chunks(one({"content": "hi"}, **pages), last)
+    cited = [e.value for e in events if isinstance(e, AttachmentDelta)]
+    assert all(isinstance(c, Citation) for c in cited) and [(c.url, c.title) for c in cited] == [("https://a", "A"), ("https://b", "")]
+    (ran,) = (e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.SERVER_TOOL_USE)
+    assert ran.name == "web_search" and not [e for e in events if isinstance(e, Opaque)]
+    xai = chunks(HI, one({}, "stop", citations=["https://a"]))
+    assert [e.value.url for e in xai if isinstance(e, AttachmentDelta)] == ["https://a"]
+    late = chunks(HI, STOP, one({}, citations=["https://a"]))
+    assert [e.what for e in late if isinstance(e, Opaque)] == ["field citations"], "no text is open for it"
+
+
+def asked(model: str, dialect: str = "openai", **fields: Any) -> Any:
+    body = {"model": model, "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], **fields}
+    request = DIALECTS[dialect].decode_request(json.dumps(body).encode())
+    return lambda *families: codecs.encode_request(request, Target(dialect="openai", families=frozenset(families)))
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_a_model_that_always_searches_needs_the_family_and_takes_no_tools(dialect: str) -> None:
+    write = asked("perplexity/sonar-pro", dialect)
+    with pytest.raises(InvalidRequest, match="searches the web for every answer"):
+        write()
+    assert json.loads(write("web_search").body)["model"] == "perplexity/sonar-pro"
+    tool = {"name": "f", "input_schema": {"type": "object"}} if dialect == "anthropic" else {"type": "function", "function": {"name": "f"}}
+    with pytest.raises(InvalidRequest, match="takes no tools"):
+        asked("sonar", dialect, tools=[tool])("web_search")
+
+
+def test_mistral_gets_ids_of_nine_letters_and_digits() -> None:
+    given = ("toolu_01ab", "toolu_01ac", "a1b2c3d4e")
+    turns: list[dict[str, Any]] = [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": i, "name": "f", "input": {}} for i in given]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": i, "content": "x"} for i in given]},
+    ]
+    messages = [{"role": "user", "content": "hi"}, *turns]
+    tools = [{"name": "f", "input_schema": {"type": "object"}}]
+    written = json.loads(asked("mistral-large-latest", "anthropic", messages=messages, tools=tools)().body)["messages"]
+    ids = [call["id"] for message in written for call in message.get("tool_calls", ())]
+    assert ids == [m["tool_call_id"] for m in written if m["role"] == "tool"] and len(set(ids)) == 3 and ids[2] == "a1b2c3d4e"
+    assert all(len(i) == 9 and i.isalnum() for i in ids)
+
+
+@pytest.mark.parametrize("name", STREAMS or ["none"])
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
+def test_recordings_of_vendors_reach_both_clients(name: str, cut: bool) -> None:
+    need()
+    entry = ENTRIES[name]
+    body, facts = body_of(entry), entry["facts"]
+    seed = random.randrange(10**9)
+    print("seed", seed)
+    places = sorted(random.Random(seed).sample(range(1, len(body)), min(40, len(body) - 1))) if cut else []
+    events = decode("openai", [body[a:b] for a, b in zip([0, *places], [*places, len(body)], strict=True)])
+    said = text(events)
+    assert (len(said), len(text(events, BlockKind.THINKING))) == (facts["text_chars"], facts.get("thinking_chars", 0))
+    assert not said or sha256(said.encode()).hexdigest()[:16] == facts["text_sha"]
+    wanted = [(c["name"], c["arguments"]) for c in facts["calls"]]
+    assert [(n, json.loads(a)) for _, n, a in calls(events)] == wanted
+    stop = events[-1]
+    assert isinstance(stop, MessageStop) and stop.stop_reason == facts["stop_reason_neutral"]
+    for field, count in (facts.get("usage_neutral") or {}).items():
+        assert (getattr(stop.usage, field) or 0) == (count or 0), field
+    for stream in (True, False):
+        request = ChatRequest(dialect="openai", model="m", stream=stream)
+        chat = openai_answer(DIALECTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events)), stream=stream)
+        choice = chat.choices[0]
+        assert (choice.message.content or "") == said and len(choice.message.tool_calls or ()) == len(wanted)
+        assert choice.finish_reason == facts["expected_openai"]["finish_reason"] if facts.get("expected_openai") else True
+        request = ChatRequest(dialect="anthropic", model="m", stream=stream)
+        message = anthropic_answer(DIALECTS["anthropic"].encoder(request, call_id="c", created=1).encode(by_block(events)), stream=stream)
+        assert "".join(b.text for b in message.content if b.type == "text") == said
+        assert [b.name for b in message.content if b.type == "tool_use"] == [n for n, _ in wanted]
+
+
+@pytest.mark.parametrize("name", ERRORS or ["none"])
+def test_recorded_errors_are_errors_whatever_the_status(name: str) -> None:
+    need()
+    entry = ENTRIES[name]
+    body, status = body_of(entry), entry["http_status"]
+    if status == 200:
+        (failed,) = codecs.decode_whole("openai", body)
+    else:
+        failed = DIALECTS["openai"].decode_error(status, body, None)
+    assert isinstance(failed, UpstreamFailed)
+    assert failed.kind == ("invalid_request_error" if entry["name"].endswith("filtered") else "authentication_error")

@@ -1,0 +1,166 @@
+"""Requests that go on with kept answers: asked for once, put in front once, the same for whoever takes the call over."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policy.session.effects import CallInfo
+from policy.session.session import Session
+from protocol.config import Config
+from protocol.dialects import DIALECTS
+from protocol.kept import KeptAnswers, WantedAnswers, pack
+from protocol.records import CallRecord, EndRecord, EventRecord
+from streams import layout
+from streams.layout import Reply, Start
+from workers.policy.call import OwnedCall
+
+CALL = "0197a1b2-0000-7000-8000-0000000000aa"
+EARLIER = "resp_0197a1b2000070008000000000000001"
+ITEM = "msg_0197a1b2000070008000000000000001_0"
+KEEPER = DIALECTS["responses"].keeper()
+START = Start(
+    call_id=CALL, at=1, gateway="g", dialect="responses", endpoint="responses", key="k", policies=("p",), policy="", session="",
+    nonce="n", deadline=2,
+)  # fmt: skip
+USED = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}", "id": "fc_1", "status": "completed"}
+BEFORE = [{"type": "message", "role": "user", "content": "first"}, USED]
+KEPT = KeptAnswers(before=BEFORE, calls=["call_1"], answers=1)
+
+
+def body(**said: Any) -> bytes:
+    return json.dumps({"model": "chat-x", "input": "next", "previous_response_id": EARLIER} | said).encode()
+
+
+def make(asked: bytes, facts: dict[str, bytes] | None = None, limits: dict[str, int] | None = None) -> OwnedCall:
+    upstream = {"dialect": "openai", "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
+    said = {"upstreams": {"up": upstream}, "models": [{"match": "chat-*", "upstream": "up"}], "limits": limits or {}}
+    info = CallInfo(CALL, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000)
+    call = OwnedCall(
+        START, "t", "1-0", Session(info, [], Config.model_validate(said)), policy_header="p@r", released=0, digest="", recorded=0
+    )
+    call.facts = facts or {}
+    call.begin(asked)
+    return call
+
+
+def reply(call: OwnedCall) -> tuple[Reply, str]:
+    release = call.next_release(1)
+    assert release is not None
+    return layout.unpack_reply(release.reply), release.digest
+
+
+def test_a_call_waits_for_its_answers_and_then_sends_all_of_its_conversation() -> None:
+    call = make(body())
+    assert call.open_lookup == call.new_lookup == WantedAnswers("responses", EARLIER)
+    call.ask_keepalive()
+    assert not call.wants_release, "nothing goes out before the record that pins the policy"
+    call.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
+    assert (call.new_lookup is call.open_lookup) is False and call.facts[layout.ANSWERS_FIELD] == b"-"
+    sent = reply(call)[0].dispatch
+    assert sent is not None and sent.body is not None
+    messages = json.loads(sent.body)["messages"]
+    assert [m["role"] for m in messages] == ["user", "assistant", "user"] and b"previous_response_id" not in sent.body
+
+
+def test_a_second_owner_sends_what_the_first_found() -> None:
+    first, second = make(body()), make(body(), {layout.ANSWERS_FIELD: pack(KEPT)})
+    first.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
+    first.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers("previous")), 3)
+    assert second.open_lookup is None and reply(first) == reply(second)
+
+
+@pytest.mark.parametrize(
+    ("kept", "status", "code", "param"),
+    [
+        (KeptAnswers("previous"), 400, "previous_response_not_found", "previous_response_id"),
+        (KeptAnswers("item", "msg_1"), 400, "item_not_found", "input"),
+        (KeptAnswers("answers"), 400, "invalid_request", "previous_response_id"),
+        (KeptAnswers("bytes"), 400, "invalid_request", "previous_response_id"),
+        (KeptAnswers("away"), 429, "audit_unavailable", None),
+        (KeptAnswers(before=[{"type": "message", "role": "user", "content": "x" * 3000}]), 400, "invalid_request", "previous_response_id"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_refused(kept: KeptAnswers, status: int, code: str, param: str | None) -> None:
+    call = make(body(), limits={"body_bytes": 2048})
+    call.feed_fact(layout.ANSWERS_FIELD, pack(kept), 2)
+    said = reply(call)[0]
+    error = json.loads(said.data)["error"]
+    assert said.dispatch is None and (said.status, error["code"], error["param"]) == (status, code, param)
+
+
+def test_a_fact_that_cannot_be_read_refuses() -> None:
+    call = make(body(), {layout.ANSWERS_FIELD: b"{"})
+    assert json.loads(reply(call)[0].data)["error"]["code"] == "audit_unavailable"
+
+
+def test_a_call_that_ends_before_its_answers_came_is_on_record() -> None:
+    kinds = [type(one) for one in make(body()).end_records("client_gone", -1, 3)]
+    assert kinds == [CallRecord, EndRecord]
+
+
+def test_a_name_that_was_hidden_is_refused_and_not_left_out() -> None:
+    call = make(body().replace(b"previous_response_id", b"previous\\u005fresponse_id"))
+    assert call.open_lookup is None
+    assert json.loads(reply(call)[0].data)["error"]["param"] == "previous_response_id"
+
+
+def events_of(asked: bytes, kept: KeptAnswers) -> dict[str, str]:
+    call = make(asked, {layout.ANSWERS_FIELD: pack(kept)})
+    return {one.kind: one.detail for one in call.end_records("complete", 0, 3) if isinstance(one, EventRecord)}
+
+
+def test_what_was_put_in_front_is_on_record_and_so_are_strange_results() -> None:
+    def result(of: str) -> dict[str, str]:
+        return {"type": "function_call_output", "call_id": of, "output": "x"}
+
+    noted = events_of(body(input=[result("call_1")]), KEPT)
+    assert noted["continued"].startswith("0: 2 items of 1 earlier answers") and "strange_result" not in noted
+    forged = {"type": "function_call", "call_id": "call_2", "name": "f", "arguments": "{}"}
+    assert "'call_2'" in events_of(body(input=[result("call_1"), forged, result("call_2")]), KEPT)["strange_result"]
+
+
+def test_references_are_put_in_their_place_without_numbers_or_order_changed() -> None:
+    item = {"type": "message", "role": "assistant", "content": "said", "id": ITEM}
+    own = b'{"model":"m","input":[{"role":"user","content":"a"},{"type":"item_reference","id":"%b"}],"temperature":0.10000000000000000001}'
+    asked = own % ITEM.encode()
+    assert KEEPER.wanted(asked) == WantedAnswers("responses", "", (ITEM,))
+    whole = KEEPER.with_kept(asked, KeptAnswers(items={ITEM: item}))
+    assert b"0.10000000000000000001" in whole and json.loads(whole)["input"] == [{"role": "user", "content": "a"}, item]
+    for nothing in (
+        b'{"input":"previous_response_id"}',
+        b'{"input":"item_reference',
+        b'["item_reference"]',
+        body(previous_response_id=None),
+    ):
+        assert KEEPER.wanted(nothing) is None
+
+
+def test_an_answer_is_its_last_event_and_no_text_that_looks_like_one() -> None:
+    done = {"id": EARLIER, "status": "completed", "output": []}
+    frame = b'event: response.completed\ndata: {"type":"response.completed","response":%b}\n\n' % json.dumps(done).encode()
+    assert KEEPER.answer(b"event: x\ndata: {}\n\n" + frame) == KEEPER.answer(json.dumps(done).encode()) == done
+    text = b'event: response.output_text.delta\ndata: {"delta":"event: response.completed\\n"}\n\n'
+    failed = json.dumps(done | {"status": "failed"}).encode()
+    for other in (
+        b"",
+        text,
+        frame.replace(b"event: response.completed", b"event: response.failed"),
+        failed,
+        b'{"error":{}}',
+        b"{",
+        frame[:-9],
+    ):
+        assert KEEPER.answer(other) is None
+
+
+def test_ids_name_their_call_or_none() -> None:
+    assert KEEPER.call_of_item(ITEM) == KEEPER.call_of_answer(EARLIER) == "0197a1b2-0000-7000-8000-000000000001"
+    for odd in ("", "resp_", EARLIER + "0", EARLIER.upper(), EARLIER + "\n", "resp_" + "g" * 32, "../" + EARLIER):
+        assert KEEPER.call_of_answer(odd) == KEEPER.call_of_item(odd) == ""
+
+
+def test_an_input_is_listed_with_ids_that_stay() -> None:
+    first, again = (KEEPER.listed([*BEFORE, {"role": "assistant", "content": "x"}]) for _ in range(2))
+    assert first == again and len({item["id"] for item in first}) == 3 and first[1] == USED
+    assert first[0]["content"] == [{"type": "input_text", "text": "first"}] and first[2]["type"] == "message"
