@@ -46,10 +46,12 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
 def _written(write: Callable[..., Translated], request: ChatRequest | NeutralRequest, target: Target, *, changed: bool) -> Translated:
     """The request as `write` writes it; what it refuses or leaves out has the client's names of parameters."""
     words = {} if isinstance(request, ChatRequest) else request.words
+    own = request.extra if isinstance(request, ChatRequest) else request.request.extra
     try:
         translated = write(request, target, changed=changed)
     except InvalidRequest as error:
-        if error.param is None or error.param not in words:
+        # a client may use the target's own word
+        if error.param is None or error.param not in words or error.param in own:
             raise
         raise InvalidRequest(error.message, code=error.error_code, param=words[error.param]) from error
     if (place := words.get("messages")) is None:

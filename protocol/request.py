@@ -140,6 +140,8 @@ class State(msgspec.Struct, frozen=True):
     """May the client ask for the answer again?"""
     is_rebuilt: bool = False
     """Was the conversation before it put there from the record? `previous` is empty then."""
+    keeps_seals: bool = True
+    """Does the client ask for what seals an answer, and so brings it back itself?"""
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):

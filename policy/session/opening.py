@@ -23,7 +23,7 @@ from protocol.json_strict import dumps
 from protocol.kept import KeptAnswers, WantedAnswers
 from protocol.kept import refusal as refusal_of
 from protocol.records import CallRecord, CallStart, EventRecord, Record
-from protocol.request import ChatRequest, DialectName, State, ToolUsePart
+from protocol.request import ChatRequest, DialectName, ToolUsePart
 from protocol.target import Target, Translated
 from protocol.turns import WantedTurns
 
@@ -141,14 +141,14 @@ def rebuilt(request: ChatRequest) -> ChatRequest:
     """Return a request, read from what `continued` gave, as one that holds its whole conversation."""
     if request.state is None or not request.state.previous:
         return request
-    return msgspec.structs.replace(request, state=State("", request.state.store, is_rebuilt=True))
+    return msgspec.structs.replace(request, state=msgspec.structs.replace(request.state, previous="", is_rebuilt=True))
 
 
 def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
     """The turns that must be looked up in the record, by the last tool calls of the request: this client cannot send them back whole, or
     the gateway has put them there."""
-    is_rebuilt = request.state is not None and request.state.is_rebuilt
-    is_due = DIALECTS[upstream.dialect].has_turns and (call.dialect != upstream.dialect or is_rebuilt)
+    lacks_seals = request.state is not None and (request.state.is_rebuilt or not request.state.keeps_seals)
+    is_due = DIALECTS[upstream.dialect].has_turns and (call.dialect != upstream.dialect or lacks_seals)
     if not is_due or upstream.name in BUILT_IN or not upstream.target.native_tools:
         return None
     calls = (p for t in request.turns if t.role == "assistant" for p in t.parts if isinstance(p, ToolUsePart))

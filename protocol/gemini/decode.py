@@ -77,7 +77,9 @@ class _Message:
         return self._pending is not None
 
     def take(self, chunk: Chunk, found: list[str], events: list[Event]) -> None:
-        """Take a chunk of a stream, or a whole answer."""
+        """Take a chunk of a stream, or a whole answer. Raises RemoteProtocolError for what is neither."""
+        if not self.started and chunk.candidates is None and chunk.prompt_feedback is None and chunk.usage_metadata is None:
+            raise RemoteProtocolError("upstream sent what is no answer of its dialect")
         if chunk.usage_metadata is not None:
             self.usage, self.late_usage = chunk.usage_metadata, None
         if not self.started:

@@ -62,11 +62,19 @@ def _include(body: dict[str, Any]) -> None:
         body["include"] = list(dict.fromkeys(asked))
 
 
+def _kept(draft: Draft, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out reasoning that has only its summary: its client asked for nothing encrypted, and without a store no provider takes it."""
+    kept = [i for i in items if i.get("type") != "reasoning" or i.get("encrypted_content") or i.get("content")]
+    if len(kept) < len(items):
+        draft.drop("input[].reasoning")
+    return kept
+
+
 def _same(draft: Draft) -> dict[str, Any]:
     request = draft.request
     extra = {n: v for n, v in request.extra.items() if n not in ("stream_options", "truncation", "reasoning", "include")}
     instructions, items = write_system(request)
-    body: dict[str, Any] = extra | {"model": request.model, "input": items + write_turns(request.turns)}
+    body: dict[str, Any] = extra | {"model": request.model, "input": items + _kept(draft, write_turns(request.turns))}
     if instructions is not None:
         body["instructions"] = instructions
     # what items of the input bring is there

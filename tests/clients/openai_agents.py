@@ -9,7 +9,7 @@ from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runn
 from openai import AsyncOpenAI
 
 
-@function_tool
+@function_tool  # type: ignore[untyped-decorator]
 def shell(command: str) -> str:
     """Run a command in a shell and return what it prints."""
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False).stdout

@@ -30,7 +30,6 @@ BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": 
 HELLO = [{"role": "user", "content": "hello"}]
 REVIEW = "/audit/reviews/ID/BLOCK"
 BODIES: dict[str, Any] = {
-    "/v1/responses": {"model": "demo", "input": "hi"},
     "/v1/chat/completions": {"model": "demo", "messages": HELLO},
     "/v1/responses": {"model": "demo", "input": HELLO},
     "/v1/messages": {"model": "demo", "messages": HELLO, "max_tokens": 50},

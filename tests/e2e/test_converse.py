@@ -97,7 +97,8 @@ def test_a_messages_client_gets_the_same(place: Place) -> None:
     with client.messages.stream(model=MODEL, max_tokens=500, messages=[{"role": "user", "content": "Oslo?"}], tools=tools) as events:
         answer = events.get_final_message()
     assert [b.type for b in answer.content] == ["thinking", "text", "tool_use"]
-    assert answer.content[2].input == {"city": "Oslo"} and answer.content[2].id == "tooluse_2" and answer.stop_reason == "tool_use"
+    called: Any = answer.content[2]
+    assert called.input == {"city": "Oslo"} and called.id == "tooluse_2" and answer.stop_reason == "tool_use"
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
@@ -176,9 +177,8 @@ def test_the_pages_of_a_call_show_its_messages(place: Place) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
     assert httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20).status_code == 200
     call = call_of(product, session)
-    page, wire = (
-        ask_pages(product.database_url, configuration(replay), lambda pages, at=at: pages.page(f"/debug/calls/{call['call_id']}{at}"))
-        for at in ("", "/wire")
-    )
+    at = f"/debug/calls/{call['call_id']}"
+    page = ask_pages(product.database_url, configuration(replay), lambda pages: pages.page(at))
+    wire = ask_pages(product.database_url, configuration(replay), lambda pages: pages.page(f"{at}/wire"))
     assert "Hello there." in page.html
     assert ":event-type: contentBlockDelta" in html.unescape(wire.html)

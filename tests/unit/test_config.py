@@ -194,5 +194,5 @@ def test_how_judges_of_an_upstream_answer_is_one_of_what_its_dialect_has() -> No
     given = 'upstreams: {{u: {{dialect: {}, base_url: "http://u.example", judge_reply: {}}}}}'
     assert parse_config(given.format("openai", "json_object"), "x.yaml").upstreams["u"].judge_reply == "json_object"
     assert parse_config(BASE, "x.yaml").upstreams["o"].judge_reply is None
-    with pytest.raises(SettingsError, match="json_object` is for the dialects openai, responses and gemini; anthropic has tool, json_schema and text"):
+    with pytest.raises(SettingsError, match="is for the dialects openai, responses and gemini; anthropic has tool, json_schema and text"):
         parse_config(given.format("anthropic", "json_object"), "x.yaml")

@@ -113,7 +113,7 @@ def facts(events: list[Event]) -> dict[str, Any]:
 
 
 def body_of(entry: dict[str, Any]) -> bytes:
-    return (SHARED / entry["file"]).read_bytes()
+    return bytes((SHARED / entry["file"]).read_bytes())
 
 
 def events_of(entry: dict[str, Any]) -> list[Event]:

@@ -320,9 +320,7 @@ def test_headers_that_would_change_the_request_are_not_sent(headers: dict[str, s
         Origin("http://a").head("/", headers)
 
 
-@pytest.mark.parametrize(
-    "url", ["", "host", "ftp://host", "http://", "http:///path", "http://host/#a", "http://host:port"]
-)
+@pytest.mark.parametrize("url", ["", "host", "ftp://host", "http://", "http:///path", "http://host/#a", "http://host:port"])
 def test_base_urls_that_are_none(url: str) -> None:
     with pytest.raises(ValueError, match=r"base_url|[Pp]ort"):
         Origin(url)

@@ -30,7 +30,7 @@ limit: {}
 shards:
 """.replace("SHA", SHA)
 EXPECTED = [
-    "line 2: upstreams.mine.dialect: must be 'openai', 'anthropic', 'responses', 'gemini' or 'converse'; did you mean 'openai'?",
+    "line 2: upstreams.mine.dialect: must be 'openai' or 'anthropic' or 'responses' or 'gemini' or 'converse'; did you mean 'openai'?",
     "line 2: upstreams.mine.base_url: has no scheme: it begins with http:// or https://, as in http://127.0.0.1:8000/v1",
     "line 3: upstreams.demo.api_key: is not known; did you mean 'api_key_env'?",
     "line 3: upstreams.demo: 'demo' is the built-in upstream: give yours another name",

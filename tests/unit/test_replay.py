@@ -44,7 +44,7 @@ def test_cut_at_events_and_at_random() -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_remembers_what_it_was_asked(server: Replay, path: str) -> None:
     server.answer(Reply(b'{"a":1}', status=429, headers={"retry-after": "3"}))
-    path = path.replace("{model}", "m")
+    path = path.replace("{model}", "m").replace("{way}", "converse").replace("{model:.+}", "m")
     answer = post(server, b'{"model": "m"}', path, authorization="Bearer k")
     assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (429, {"a": 1}, "3")
     assert [(a.path, a.body, a.headers["authorization"]) for a in server.asked] == [(path, {"model": "m"}, "Bearer k")]

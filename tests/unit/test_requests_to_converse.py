@@ -215,7 +215,7 @@ def test_marks_for_the_cache() -> None:
 
 
 def test_what_the_provider_runs_needs_its_family_and_a_model_that_has_it() -> None:
-    search = {"web_search_options": {}}
+    search: dict[str, Any] = {"web_search_options": {}}
     body, _ = written("openai", {"model": NOVA} | search, families=frozenset(("web_search",)))
     assert body["toolConfig"]["tools"] == [{"systemTool": {"name": "nova_grounding"}}]
     code = {"model": NOVA, "tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}

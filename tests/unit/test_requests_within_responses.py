@@ -10,7 +10,7 @@ import pytest
 from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
-from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.request import ChatRequest, State, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.upstreams.recordings import ROOT
@@ -27,7 +27,9 @@ SEALED = {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
 
 
 def read(**body: Any) -> ChatRequest:
-    return DIALECTS["responses"].decode_request(json.dumps({"model": "m", "input": "hi", **body}).encode())
+    request = DIALECTS["responses"].decode_request(json.dumps({"model": "m", "input": "hi", **body}).encode())
+    # what is in front of it was put there before it is written
+    return msgspec.structs.replace(request, state=msgspec.structs.replace(request.state or State(), previous=""))
 
 
 def write(request: ChatRequest, families: frozenset[str] = ALL) -> dict[str, Any]:
@@ -107,6 +109,15 @@ def test_what_a_provider_would_look_up_stays_here() -> None:
     body = write(read(input=items, store=True, previous_response_id="resp_1"))
     assert [i.get("id") for i in body["input"]] == [None] * 5 and body["input"][1] == SEALED
     paired(body["input"])
+
+
+def test_reasoning_without_anything_encrypted_is_left_out_by_name() -> None:
+    unsealed = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}
+    raw = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    request = read(input=[{"role": "user", "content": "hi"}, unsealed, raw, SEALED, CALL, OUTPUT])
+    translated = codecs.encode_request(request, Target(dialect="responses", families=ALL))
+    assert translated.dropped == ("input[].reasoning",)
+    assert json.loads(translated.body or b"")["input"][1:3] == [raw, SEALED]
 
 
 def test_fields_go_out_as_they_came() -> None:

@@ -20,9 +20,13 @@ PATHS = {
 def conversation(vendor: str, result: str) -> Json:
     """A request that brings back the result of one call, as each vendor takes it."""
     arguments = {"command": "x"}
+    turns: list[Json]
+    use: Json
+    came: Json
+    tool: Json
     if vendor == "openai":
-        call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "x"}'}}
-        turns: Any = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        call: Json = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "x"}'}}
+        turns = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
         tool = {"type": "function", "function": {"name": "bash", "parameters": SCHEMA}}
         return {"model": "m", "tools": [tool], "messages": [*turns, {"role": "tool", "tool_call_id": "c1", "content": result}]}
     if vendor == "anthropic":
@@ -31,12 +35,12 @@ def conversation(vendor: str, result: str) -> Json:
         turns = [{"role": "user", "content": "go"}, {"role": "assistant", "content": [use]}, {"role": "user", "content": [came]}]
         return {"model": "m", "max_tokens": 9, "tools": [{"name": "bash", "input_schema": SCHEMA}], "messages": turns}
     if vendor == "responses":
-        item = {"type": "function_call", "call_id": "c1", "name": "bash", "arguments": '{"command": "x"}'}
+        item: Json = {"type": "function_call", "call_id": "c1", "name": "bash", "arguments": '{"command": "x"}'}
         turns = [{"role": "user", "content": "go"}, item, {"type": "function_call_output", "call_id": "c1", "output": result}]
         tool = {"type": "function", "name": "bash", "parameters": SCHEMA, "strict": None}
         return {"model": "m", "store": False, "tools": [tool], "input": turns}
     if vendor == "gemini":
-        part = {"functionCall": {"name": "bash", "args": arguments}, "thoughtSignature": seal("x")}
+        part: Json = {"functionCall": {"name": "bash", "args": arguments}, "thoughtSignature": seal("x")}
         came = {"functionResponse": {"name": "bash", "response": {"output": result}}}
         turns = [{"role": r, "parts": [p]} for r, p in (("user", {"text": "go"}), ("model", part), ("user", came))]
         return {"contents": turns, "tools": [{"functionDeclarations": [{"name": "bash", "parametersJsonSchema": SCHEMA}]}]}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clients.frameworks import INSTALL
 from tests.support.clients.packages import CACHE, CLIENTS
 
 TASK = "Run the two commands that you are given, then say that all is done."
@@ -147,8 +148,7 @@ def _python() -> str:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         _done(sys.executable, "-m", "venv", "env", cwd=place)
-        pip = [str(place / "env" / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-        _done(*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(wanted), cwd=place)
+        _done(str(place / "env" / "bin" / "python"), "-m", "pip", *INSTALL, "-r", str(wanted), cwd=place)
         (place / "whole").write_text(wanted.read_text())
     return str(place / "env" / "bin" / "python")
 
