@@ -16,6 +16,7 @@ Cutting = Literal["whole", "random", "events", "bytes"]
 PATHS = (
     "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/{model}/ask", "/{model}/tell",
     "/model/{model}/{way}", "/models/{model}", "/v1/projects/{model:.+}", "/v1beta/models/{model}",
+    "/openai/{rest:.+}", "/token",
 )  # fmt: skip
 
 
@@ -45,6 +46,8 @@ class Asked:
     path: str
     headers: dict[str, str]
     raw: bytes
+    target: str = ""
+    """Path and query as they were sent, which is what a signature is about."""
 
     @property
     def body(self) -> Any:
@@ -136,7 +139,7 @@ class Replay:
         await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, await request.read()))
+        self.asked.append(Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, await request.read(), request.raw_path))
         reply = self.reply
         if len(self.replies) > 1:
             self.replies.pop(0)
