@@ -45,6 +45,8 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     """Are there addresses that hold a deployment, too?"""
     lists: bool = False
     """Are models listed there?"""
+    models: str = ""
+    """What the name of every model there has in it, where the cloud has this dialect for one family of models."""
 
 
 class Decoder(Protocol):
@@ -111,6 +113,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """The beginning of the upstream paths with which a base URL may end all the same: it is taken once."""
     never_in_base: tuple[str, ...] = ()
     """Ends of a base URL that `sluice check` warns of: they are added to it for each request."""
+    base_ends: str = ""
+    """How a provider's base URL ends; `sluice check` warns of one without any path."""
     headers: Mapping[str, str] = {}
     """Sent upstream with each request, unless the configuration has others."""
     key_header: tuple[str, str] = ("authorization", "Bearer {key}")

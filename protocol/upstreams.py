@@ -32,6 +32,19 @@ _SETTINGS: Mapping[DoorName, tuple[str, ...]] = {
     "bedrock": ("region", "service", "credentials_file", *_STATIC),
 }
 """The settings that only some doors have."""
+_WRITE: Mapping[str, str] = {
+    "project": "the id of the project that pays",
+    "location": "where models run, as in europe-west1 or global",
+    "credentials_file": "the file with the key of a service account",
+    "region": "where models run, as in eu-central-1",
+    "api_version": 'the version, as in "2024-10-21"',
+    "tenant": "the id of the directory",
+    "client_id": "the id of the application",
+    "client_secret_env": "the variable with the application's secret",
+    "access_key_env": "the variable with the key's id",
+    "secret_key_env": "the variable with the key's secret",
+}
+"""What to put where a setting is missing."""
 _KEYS_IN_QUERY = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token", "code", "sig", "subscription-key"))
 
 
@@ -148,7 +161,8 @@ class Upstream(BaseModel):
                 yield f"`{name}` is for {doors}: take it out, or name that door"
         if self.door != "plain" and self.at not in DIALECTS[self.dialect].doors:
             where = f"`door: {self.door}`" + (f" with `service: {self.at}`" if self.door == "bedrock" else "")
-            yield f"the dialect {self.dialect} is not spoken behind {where}: that is for {dialects_that(lambda d: self.at in d.doors)}"
+            others = dialects_that(lambda d: self.at in d.doors)
+            yield f"the dialect {self.dialect} is not spoken behind {where}: that is for {others} (docs/providers.md)"
         if self.door == "vertex" and self._has("api_key_env", "api_key_file", "key_header"):
             yield "`door: vertex` takes a service account in `credentials_file`: take api_key_env, api_key_file and key_header out"
         ways = [*self._has("api_key_file", "api_key_env")[:1], *self._has(*_ENTRA, *_STATIC)[:1]]
@@ -163,7 +177,7 @@ class Upstream(BaseModel):
     def _missing(self) -> Iterator[str]:
         """Yield what this door cannot do without."""
         if self.door in ("plain", "azure") and not self.base_url:
-            as_in = "https://NAME.openai.azure.com" if self.door == "azure" else "https://HOST/v1"
+            as_in = "https://NAME.openai.azure.com" if self.door == "azure" else "https://HOST/v1, or name the door that knows it"
             yield f"`base_url` is missing: write where it is, as in {as_in}"
         needed: list[str] = {"vertex": ["project", "location", "credentials_file"], "bedrock": ["region"]}.get(self.door, [])
         if self._has(*_ENTRA):
@@ -174,7 +188,7 @@ class Upstream(BaseModel):
             needed.append("api_version")
         for name in needed:
             if getattr(self, name) is None:
-                yield f"`{name}` is missing"
+                yield f"`{name}` is missing: write {_WRITE[name]}"
         if self.door == "bedrock" and not self._has("api_key_env", "api_key_file", "credentials_file", *_STATIC):
             yield "nothing says how to pay: name an API key with `api_key_env`, or a signing key with `access_key_env` and `secret_key_env`"
 

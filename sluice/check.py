@@ -10,16 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
 from protocol.config import DEMO_JUDGE, SCRIPTS, Config, Key, PolicyStep
 from protocol.config_faults import Place
-from protocol.dialects import DIALECTS
 from protocol.errors import PolicyFailed, UpstreamTokenMissing
 from protocol.policy_set import module_of
 from protocol.upstreams import Upstream, named_variable
+from sluice.address_check import address_warnings
 from sluice.config_file import Document
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes, findings, locate
@@ -33,8 +32,6 @@ CONTROLS = ("control", "policy.builtin.control:Control", "policy.builtin.control
 NOOPS = ("noop", "policy.builtin.noop:Noop", "policy.builtin.noop.Noop")
 _DECIDE = ("deny", "validate_schema")
 """Options of `tool_rules` without which it blocks nothing, beside `allow`."""
-_BELOW_BASE = ("plain", "azure")
-"""Doors at whose own address the paths of a dialect follow."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -288,18 +285,6 @@ def _judges_of(step: PolicyStep) -> Iterator[tuple[Place, object]]:
                 yield ("monitors", number, "model"), monitor.get("model")
 
 
-def address_warnings(config: Config) -> Iterator[Finding]:
-    """Yield upstreams whose address has at its end what is added to it for each request, so that the provider answers 404."""
-    for name, upstream in config.upstreams.items():
-        dialect, path = DIALECTS[upstream.dialect], urlsplit(upstream.base_url).path.rstrip("/")
-        if upstream.door not in _BELOW_BASE:
-            continue
-        if ending := next((end for end in sorted(dialect.never_in_base, key=len, reverse=True) if path.endswith(end)), ""):
-            added = dialect.upstream_paths[dialect.answers]
-            said = f"ends in {ending}, and {added} is added to it for each request: take {ending} away"
-            yield Finding("warning", ("upstreams", name, "base_url"), said)
-
-
 def _shared_names(config: Config) -> Iterator[Finding]:
     """Yield keys with the name of another, whose calls the record lists under one name."""
     first: dict[str, int] = {}
@@ -317,6 +302,17 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
                 does = "sends requests to this upstream without a key" if setting == "api_key_env" else "cannot send it requests"
                 said = f"{named_variable(setting, variable)} is not set here; a gateway without it {does}"
                 yield Finding("warning", ("upstreams", name, setting), said)
+        for setting, file in upstream.files.items():
+            if setting != "credentials_file" and _is_empty(file):
+                yield Finding("warning", ("upstreams", name, setting), f"{file} is empty: put the secret into it")
+
+
+def _is_empty(file: str) -> bool:
+    try:
+        return not Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        # said as a mistake
+        return False
 
 
 def script_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:

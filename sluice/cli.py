@@ -249,7 +249,7 @@ def run_agent(
 
 @app.command("connect")
 def connect_agent(
-    agent: Annotated[str, typer.Argument(help="claude, aider, opencode, goose, cline, llm; without it they are listed.")] = "",
+    agent: Annotated[str, typer.Argument(help="claude, codex, aider, opencode, goose, cline, llm; without it they are listed.")] = "",
     show: Annotated[bool, typer.Option("--print", help="Print what to set, as lines for a shell. (default)")] = False,
     write: Annotated[bool, typer.Option("--write", help="Put it into the agent's own file, which is kept as it was.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Put that file back, byte for byte.")] = False,

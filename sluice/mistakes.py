@@ -33,6 +33,9 @@ _FORMS = {
     r"^[0-9a-f]{64}$": "the SHA-256 of a key's text: 64 hex digits in lower case",
     r"^[0-9a-f]{12}$": "12 hex digits in quotes, as `sluice doctor` shows a policy set",
     r"^[A-Za-z0-9._-]{1,100}$": "1 to 100 letters, digits, `.`, `_` and `-`",
+    r"^[a-z]{2}(-[a-z]{1,20}){1,3}-[0-9]{1,2}$": "the id of a region, as in eu-central-1",
+    r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$": "1 to 128 letters, digits, `.`, `_`, `:` and `-`, the first a letter or digit",
+    r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$": "the name of a header",
     r"^[a-z0-9_]{1,64}$": "1 to 64 lower-case letters, digits and `_`",
 }
 """What the patterns of the configuration's texts mean."""

@@ -21,8 +21,8 @@ DIALECT = Dialect(
     key_header=("x-api-key", "{key}"),
     doors={
         "azure": Way(place="/anthropic"),
-        "vertex": Way(place="/publishers/anthropic", version="vertex-2023-10-16"),
-        "bedrock": Way(version="bedrock-2023-05-31"),
+        "vertex": Way(place="/publishers/anthropic", version="vertex-2023-10-16", models="claude"),
+        "bedrock": Way(version="bedrock-2023-05-31", models="claude"),
         "bedrock-mantle": Way(place="/anthropic"),
     },
     betas_header="anthropic-beta",

@@ -14,6 +14,8 @@ DIALECT = Dialect(
         "models": "/models",
     },
     key_header=("x-goog-api-key", "{key}"),
+    base_ends="/v1beta",
+    never_in_base=("/models", "/openai"),
     doors={"vertex": Way(place="/publishers/google")},
     judge_replies=("json_schema", "json_object", "tool", "text"),
     has_turns=True,

@@ -12,6 +12,7 @@ DIALECT = Dialect(
     answers="responses",
     upstream_paths={"responses": "/responses", "models": "/models"},
     never_in_base=("/responses", "/chat/completions", "/completions", "/models"),
+    base_ends="/v1",
     doors={
         "azure": Way(place="/openai/v1", key_header=("api-key", "{key}"), lists=True),
         "bedrock-mantle": Way(place="/openai/v1", lists=True),

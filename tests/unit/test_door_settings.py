@@ -15,6 +15,10 @@ VERTEX = {"dialect": "anthropic", "door": "vertex", "project": "p", "location": 
 BEDROCK = {"dialect": "anthropic", "door": "bedrock", "region": "eu-central-1"}
 AZURE = {"dialect": "openai", "door": "azure", "base_url": "https://r.openai.azure.com"}
 
+KEYED = AZURE | {"api_key_env": "C"}
+PAID = BEDROCK | {"api_key_env": "C"}
+GEMINI = {"dialect": "gemini", "base_url": "https://generativelanguage.googleapis.com/v1beta"}
+
 
 def said(settings: dict[str, Any]) -> list[str]:
     """What a check says of an upstream's settings."""
@@ -32,9 +36,15 @@ def said(settings: dict[str, Any]) -> list[str]:
         ({"dialect": "openai", "base_url": "http://h/v1", "credentials_file": "/k"}, "is for `door: vertex` or `door: bedrock`"),
         (AZURE | {"deployment": "d"}, "`api_version` is missing"),
         (AZURE | {"dialect": "anthropic", "deployment": "d", "api_version": "1"}, "`deployment` is for the dialect openai"),
-        (AZURE | {"tenant": "t"}, "`client_id` is missing; `client_secret_env` is missing"),
+        (
+            AZURE | {"tenant": "t"},
+            "`client_id` is missing: write the id of the application; `client_secret_env` is missing",
+        ),
         (AZURE | {"api_key_env": "A", "tenant": "t", "client_id": "c", "client_secret_env": "S"}, "are two ways to pay: keep one"),
-        (VERTEX | {"dialect": "openai"}, "the dialect openai is not spoken behind `door: vertex`: that is for the dialect anthropic"),
+        (
+            VERTEX | {"dialect": "openai"},
+            "the dialect openai is not spoken behind `door: vertex`: that is for the dialects anthropic and gemini",
+        ),
         (VERTEX | {"project": None}, "`project` is missing"),
         (VERTEX | {"api_key_env": "A"}, "takes a service account in `credentials_file`"),
         (BEDROCK | {"dialect": "openai", "api_key_env": "A"}, "not spoken behind `door: bedrock` with `service: bedrock`"),
@@ -42,7 +52,7 @@ def said(settings: dict[str, Any]) -> list[str]:
         (BEDROCK | {"access_key_env": "A"}, "`secret_key_env` is missing"),
         (BEDROCK | {"access_key_env": "A", "secret_key_env": "B", "api_key_env": "C"}, "are two ways to pay"),
         (BEDROCK | {"credentials_file": "/k", "api_key_env": "C"}, "are two ways to pay"),
-        (BEDROCK | {"api_key_env": "C", "region": "Frankfurt"}, "upstreams.u.region"),
+        (BEDROCK | {"api_key_env": "C", "region": "Frankfurt"}, "upstreams.u.region: must be the id of a region, as in eu-central-1"),
         (BEDROCK | {"api_key_env": "C", "service": "s3"}, "upstreams.u.service"),
         (AZURE | {"door": "gcp"}, "upstreams.u.door"),
         (AZURE | {"tenant": "../x", "client_id": "c", "client_secret_env": "S"}, "upstreams.u.tenant"),
@@ -54,6 +64,44 @@ def said(settings: dict[str, Any]) -> list[str]:
 )
 def test_what_is_wrong_is_said(settings: dict[str, Any], sentence: str) -> None:
     assert any(sentence in one and one.startswith("upstreams.u") for one in said(settings)), said(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (GEMINI, ""),
+        (GEMINI | {"base_url": "https://h"}, "base_url: has no path: the address of a provider of this dialect ends as in /v1beta"),
+        (GEMINI | {"base_url": "https://h/v1beta/models"}, "take /models away"),
+        (GEMINI | {"base_url": "https://h/v1beta/models/x:generateContent"}, "take /models/x:generateContent away"),
+        (GEMINI | {"base_url": "https://eu-aiplatform.googleapis.com/v1"}, "base_url: is an address that wants `door: vertex`"),
+        (AZURE | {"door": "plain"}, "base_url: is an address that wants `door: azure`"),
+        (KEYED, ""), (KEYED | {"base_url": "https://r.openai.azure.com/openai/v1"}, ""),
+        (AZURE, "door: nothing lets requests in: name the key with `api_key_env`"),
+        (KEYED | {"base_url": "https://r.services.ai.azure.com/models", "api_version": "2024-05-01-preview"}, ""),
+        (KEYED | {"base_url": "https://r.openai.azure.com/openai/v1/chat/completions"}, "take /chat/completions away"),
+        (KEYED | {"base_url": "https://r.openai.azure.com/openai"}, "or write /openai/v1"),
+        (KEYED | {"base_url": "https://r.openai.azure.com/openai/deployments/d"}, "add `api_version`"),
+        (KEYED | {"base_url": "https://r.openai.azure.com/openai/deployments/d?api-version=2024-10-21"}, ""),
+        (KEYED | {"base_url": "https://r/openai/deployments/d", "deployment": "d", "api_version": "1"}, "`deployment` adds one more"),
+        (KEYED | {"api_version": "2024-10-21"}, "api_version: is for addresses with a deployment, which is missing: add `deployment`"),
+        (KEYED | {"api_version": "preview"}, ""),
+        (PAID | {"base_url": "https://h/model"}, "base_url: holds /model, which is added to it"), (PAID | {"base_url": "https://h"}, ""),
+        (PAID | {"base_url": "https://h/anthropic", "service": "bedrock-mantle"}, "take /anthropic away"),
+        (PAID | {"api_key_env": None, "api_key_file": "/dev/null"}, "api_key_file: /dev/null is empty: put the secret into it"),
+    ],
+)  # fmt: skip
+def test_what_will_not_work_is_said(settings: dict[str, Any], sentence: str) -> None:
+    found = [one for one in said(settings) if "is not set here" not in one]
+    assert len(found) == bool(sentence) and all(sentence in one for one in found), found
+
+
+def test_a_model_that_is_not_behind_a_door_is_said() -> None:
+    routes = [{"upstream": "u", "names": ["eu.anthropic.claude-x", "arn:aws:x"]}, {"upstream": "u", "names": ["amazon.nova"]}]
+    found = check.examine(parse(json.dumps({"upstreams": {"u": PAID}, "models": routes}), "x.yaml"), (), {"C": "x"})
+    [one] = [one for one in found if one.place[:1] == ("models",)]
+    assert one.place == ("models", 1, "names") and one.text.startswith(
+        "'amazon.nova' is not behind `door: bedrock` with `dialect: anthropic`"
+    )
 
 
 def test_what_stands_in_a_file_of_secrets_is_checked_and_not_said(tmp_path: Path) -> None:
