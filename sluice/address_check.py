@@ -23,12 +23,12 @@ def address_warnings(config: Config) -> Iterator[Finding]:
         for setting, said in says(upstream, urlsplit(upstream.base_url).path.rstrip("/")):
             yield Finding("warning", ("upstreams", name, setting), said)
     for number, route in enumerate(config.models):
-        upstream = config.upstreams.get(route.upstream)
-        if upstream is None or not (word := upstream.way.models):
+        target = config.upstreams.get(route.upstream)
+        if target is None or not (word := target.way.models):
             continue
         if wrong := next((one for one in route.names if word not in one and not one.startswith("arn:")), ""):
             said = (
-                f"{wrong!r} is not behind `door: {upstream.door}` with `dialect: {upstream.dialect}`, which is for models with {word!r} in "
+                f"{wrong!r} is not behind `door: {target.door}` with `dialect: {target.dialect}`, which is for models with {word!r} in "
                 "their names: lead it to an upstream of another dialect (docs/providers.md)"
             )
             yield Finding("warning", ("models", number, "names"), said)

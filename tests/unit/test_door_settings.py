@@ -43,7 +43,7 @@ def said(settings: dict[str, Any]) -> list[str]:
         (AZURE | {"api_key_env": "A", "tenant": "t", "client_id": "c", "client_secret_env": "S"}, "are two ways to pay: keep one"),
         (
             VERTEX | {"dialect": "openai"},
-            "the dialect openai is not spoken behind `door: vertex`: that is for the dialects anthropic and gemini",
+            "openai is not spoken behind `door: vertex`: that is for the dialects anthropic and gemini",
         ),
         (VERTEX | {"project": None}, "`project` is missing"),
         (VERTEX | {"api_key_env": "A"}, "takes a service account in `credentials_file`"),
