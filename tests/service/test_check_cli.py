@@ -165,7 +165,7 @@ def test_every_process_checks_the_file_before_it_does_anything(role: tuple[str, 
     code, _, err = sluice(*role, SLUICE_CONFIG=good)
     assert code == 2 and err.splitlines() == [
         f"sluice: {good}: 2 mistakes",
-        "  line 2: upstreams.mine.dialect: must be 'openai' or 'anthropic'; did you mean 'openai'?",
+        "  line 2: upstreams.mine.dialect: must be 'openai' or 'anthropic' or 'responses' or 'gemini' or 'converse'; did you mean 'openai'?",
         "  line 10: limit: is not known; did you mean 'limits'?",
     ]
 
