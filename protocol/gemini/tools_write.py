@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for Gemini (docs/protocol.md 1.12)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for Gemini (docs/protocol.md 1.15)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Recorded turns of Gemini: each part goes back with the signature that it came with (docs/protocol.md 1.12).
+"""Recorded turns of Gemini: each part goes back with the signature that it came with (docs/protocol.md 1.15).
 
 A signature belongs to its part, so a signed text and an unsigned one never become one. Reasoning without a signature stays out.
 """

@@ -1,4 +1,4 @@
-"""Images, documents and search results, written as parts of a Responses message or output (docs/protocol.md 1.12)."""
+"""Images, documents and search results, written as parts of a Responses message or output (docs/protocol.md 1.13)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is neither input nor tool in a request that crosses, written for Responses (docs/protocol.md 1.12)."""
+"""What is neither input nor tool in a request that crosses, written for Responses (docs/protocol.md 1.13)."""
 
 from hashlib import sha256
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for Responses (docs/protocol.md 1.12)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for Responses (docs/protocol.md 1.13)."""
 
 from contextlib import suppress
 from typing import Any
