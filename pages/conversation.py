@@ -196,7 +196,7 @@ def _step(calls: Sequence[SessionCall], placed: Sequence[Placed], index: int, sa
 def _turns(call: SessionCall, common: int, said: Said) -> list[Turn]:
     """The turns from `common` on, as far as the piece of the body that was read holds them."""
     first, piece = said.pieces.get(call.call_id, (0, b""))
-    found = []
+    found: list[Turn] = []
     for number, (begin, end) in enumerate(spans(call.offsets)[common:], common):
         if begin < first or end > first + len(piece):
             break
@@ -204,13 +204,22 @@ def _turns(call: SessionCall, common: int, said: Said) -> list[Turn]:
             value = json.loads(piece[begin - first : end - first])
         except (ValueError, RecursionError):
             value = None
-        found.append(_turn(value, number))
+        turn = _turn(value, number)
+        if found and turn.role == found[-1].role == "assistant" and isinstance(value, dict) and "type" in value:
+            # of Responses: an answer is several items
+            found[-1].parts += turn.parts
+        else:
+            found.append(turn)
     return found
 
 
 def _turn(value: Any, number: int) -> Turn:
+    if isinstance(value, str):
+        return Turn("user", [_text(value)], number)
     if not isinstance(value, dict):
         return Turn("unknown", [_part("other", "not readable")], number)
+    if (item := _item(value)) is not None:
+        return Turn(*item, number)
     parts = list(_parts(value.get("content"), 0))
     asked = value.get("tool_calls")
     for call in [*(asked if isinstance(asked, list) else ()), {"function": value.get("function_call")}]:
@@ -224,6 +233,29 @@ def _turn(value: Any, number: int) -> Turn:
     elif role == "user" and parts and all(one.kind == "tool_result" for one in parts):
         role = "tool"
     return Turn(role, parts, number)
+
+
+def _item(value: Mapping[str, Any]) -> tuple[str, list[Part]] | None:
+    """The role and the parts of an item of Responses that is no message."""
+    kind, identity = value.get("type"), str(value.get("call_id") or value.get("id") or "")
+    if not isinstance(kind, str) or "role" in value:
+        return None
+    if kind == "reasoning":
+        texts = [t.get("text", "") for t in (*_list(value, "summary"), *_list(value, "content")) if isinstance(t, dict)]
+        return "assistant", [_part("thinking", "\n".join(map(str, texts)))]
+    if kind.endswith("_output"):
+        output = value.get("output")
+        return "tool", [_part("tool_result", output if isinstance(output, str) else json.dumps(output, ensure_ascii=False), "", identity)]
+    if kind.endswith("_call"):
+        said = next((value[name] for name in ("arguments", "action", "operation") if name in value), {"input": value.get("input", "")})
+        name = ".".join(str(value[one]) for one in ("namespace", "name") if value.get(one)) or kind.removesuffix("_call")
+        return "assistant", [_part("tool_use", said if isinstance(said, str) else json.dumps(said, ensure_ascii=False), name, identity)]
+    return "other", [_part("other", f"{kind}, {len(json.dumps(value)):,} bytes")]
+
+
+def _list(value: Mapping[str, Any], name: str) -> list[Any]:
+    found = value.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _parts(content: Any, depth: int) -> Iterator[Part]:

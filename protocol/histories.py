@@ -46,8 +46,12 @@ class History(NamedTuple):
 
 class _Body(msgspec.Struct):
     messages: list[msgspec.Raw] = []
+    input: msgspec.Raw = _ABSENT
+    """Responses: items, of which each is a turn here, or one text."""
     max_tokens: Any = None
     max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    text: msgspec.Raw = _ABSENT
     tools: msgspec.Raw = _ABSENT
     response_format: msgspec.Raw = _ABSENT
     output_config: msgspec.Raw = _ABSENT
@@ -55,6 +59,7 @@ class _Body(msgspec.Struct):
 
 
 _read = msgspec.json.Decoder(_Body).decode
+_read_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _value = msgspec.json.Decoder().decode
 _canonical = msgspec.json.Encoder(order="sorted").encode
 NONE = History()
@@ -72,12 +77,13 @@ def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
         read = _read(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return NONE
-    if len(read.messages) > MAX_MESSAGES:
+    turns = read.messages or _items(read.input)
+    if len(turns) > MAX_MESSAGES:
         return NONE
     marks: list[bytes] = []
     offsets: list[bytes] = []
     preview, end = "", 0
-    for raw in read.messages:
+    for raw in turns:
         own = bytes(raw)
         begin = _place(body, own, end)
         end = begin + len(own)
@@ -92,6 +98,8 @@ def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
             continue
         if not preview and role == "user":
             preview = typed(turn.get("content"))
+        elif not preview and type(turn) is str:
+            preview = typed(turn)
         marks.append(_mark(turn, own))
         offsets.append(_OFFSET.pack(begin, end))
         if digest and known is not None:
@@ -99,6 +107,17 @@ def history(body: bytes, known: dict[bytes, bytes] | None = None) -> History:
                 known.clear()
             known[digest] = marks[-1]
     return History(len(marks), b"".join(marks), b"".join(offsets), preview, _is_side(read))
+
+
+def _items(given: msgspec.Raw) -> list[msgspec.Raw]:
+    """The items of Responses' `input`; one text is one item."""
+    own = bytes(given)
+    if own[:1] == b'"':
+        return [given]
+    try:
+        return _read_items(own) if own[:1] == b"[" else []
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return []
 
 
 def _place(body: bytes, raw: bytes, after: int) -> int:
@@ -172,8 +191,10 @@ def _leave_out(content: object) -> None:
 
 
 def _is_side(read: _Body) -> bool:
-    most = read.max_tokens if read.max_tokens is not None else read.max_completion_tokens
+    most = next((n for n in (read.max_tokens, read.max_completion_tokens, read.max_output_tokens) if n is not None), None)
     if type(most) is int and most <= _SIDE_TOKENS:
         return True
     has_tools = len(memoryview(read.tools)) > len("null")
-    return not has_tools and any(b"schema" in bytes(form) for form in (read.response_format, read.output_format, read.output_config))
+    return not has_tools and any(
+        b"schema" in bytes(form) for form in (read.response_format, read.output_format, read.output_config, read.text)
+    )

@@ -7,7 +7,7 @@ After a change that makes things cheaper (or dearer for a stated reason) measure
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["exact", "redis", "count", "audit", "kernel", "ratio", "rate"]
+Kind = Literal["exact", "redis", "count", "audit", "kernel", "ratio", "rate", "dialect"]
 TOLERANCE: dict[Kind, float] = {
     # callgrind's instructions: the same to 0.3 % in every run; the rest is for other builds of Python
     "exact": 1.10,
@@ -21,6 +21,8 @@ TOLERANCE: dict[Kind, float] = {
     "kernel": 1.50,
     # CPU time as a multiple of the bare upstream's or a reference's: 20 % on two shared cores, once 35 % beside a busy one
     "ratio": 1.45,
+    # CPU of a chunk of text of one dialect as a multiple of chat/completions', in one run: 3 % from run to run
+    "dialect": 1.15,
     # pace as a share of the bare upstream's, the median: 15 %, once 30 % on a machine that others kept busy
     "rate": 1.60,
 }
@@ -45,6 +47,8 @@ class Figure:
 
 def kind_of(name: str) -> Kind:
     """The kind of a figure, by its name."""
+    if name.startswith("beside chat/completions"):
+        return "dialect"
     if "per second" in name:
         return "rate"
     if "CPU" in name:
@@ -93,5 +97,17 @@ MEASURED: dict[str, float] = {
     "a worker's path, instructions: whole calls with commands under the default policies": 12.3,
     "a worker's path, CPU: text, chunks that come alone": 2.4,
     "a worker's path, CPU: text, 16 chunks together": 1.4,
+    # not what was measured (1.01 to 1.08): no dialect may take more than 1.15
+    **{
+        f"beside chat/completions: text, {how}: {direction}": 1.0
+        for how in ("chunks that come alone", "16 chunks together")
+        for direction in (
+            "openai from responses",
+            "openai from gemini",
+            "openai from converse",
+            "responses from openai",
+            "responses from responses",
+        )
+    },
 }
 BOUNDS = {name: Figure(measured, kind_of(name)) for name, measured in MEASURED.items()}

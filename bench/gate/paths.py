@@ -31,7 +31,8 @@ from policy.session.effects import SESSION_VERSION, CallInfo
 from policy.session.session import Session
 from policy.shell import reading
 from protocol.config import Config
-from protocol.request import DialectName, Endpoint
+from protocol.dialects import DIALECTS
+from protocol.request import DialectName
 from streams import layout
 from streams.layout import Entry, EntryKind, Start
 from workers.policy.call import OwnedCall
@@ -41,10 +42,9 @@ STREAMS = ROOT / "tests" / "fixtures" / "streams"
 _CONFIG = Config.model_validate({
     "policies": yaml.safe_load((ROOT / "bench" / "bench.yaml").read_text())["policies"],
     "upstreams": {
-        "openai": {"dialect": "openai", "base_url": "http://127.0.0.1:9/v1"},
-        "anthropic": {"dialect": "anthropic", "base_url": "http://127.0.0.1:9"},
+        name: {"dialect": name, "base_url": f"http://127.0.0.1:9{one.client_base}"} for name, one in DIALECTS.items()
     },
-    "models": [{"match": "openai", "upstream": "openai"}, {"match": "anthropic", "upstream": "anthropic"}],
+    "models": [{"match": name, "upstream": name} for name in DIALECTS],
 })  # fmt: skip
 _POLICIES = load(_CONFIG.policies["default"], session_version=SESSION_VERSION)
 _DEFAULT = load(Config().policies["default"], session_version=SESSION_VERSION)
@@ -92,7 +92,7 @@ class Case:
 
     def __call__(self) -> str:
         """Take the whole call through; returns with which reason it ended."""
-        endpoint: Endpoint = "chat" if self.client == "openai" else "messages"
+        endpoint = DIALECTS[self.client].answers
         start = Start(
             call_id=_CALL, at=_AT, gateway="g", dialect=self.client, endpoint=endpoint, key="k", policies=("default",), policy="",
             session="", nonce="n", deadline=_AT + 1000,
@@ -127,6 +127,8 @@ def _release(call: OwnedCall) -> str:
 
 
 def _request(client: DialectName, model: str) -> bytes:
+    if client == "responses":
+        return json.dumps({"model": model, "stream": True, "input": "x"}).encode()
     messages = [{"role": "user", "content": "x"}]
     body: dict[str, object] = {"model": model, "stream": True, "messages": messages}
     names = ("get_weather", "get_time", "bash", "f", "lookup")

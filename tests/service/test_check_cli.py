@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from protocol.dialects import DIALECTS
+
 ROOT = Path(__file__).parents[2]
 GOOD = """\
 upstreams:
@@ -165,7 +167,7 @@ def test_every_process_checks_the_file_before_it_does_anything(role: tuple[str, 
     code, _, err = sluice(*role, SLUICE_CONFIG=good)
     assert code == 2 and err.splitlines() == [
         f"sluice: {good}: 2 mistakes",
-        "  line 2: upstreams.mine.dialect: must be 'openai' or 'anthropic'; did you mean 'openai'?",
+        f"  line 2: upstreams.mine.dialect: must be {' or '.join(map(repr, DIALECTS))}; did you mean 'openai'?",
         "  line 10: limit: is not known; did you mean 'limits'?",
     ]
 

@@ -131,7 +131,8 @@ def test_a_new_key_says_how_to_use_it_and_keeps_its_text_on_standard_output(plac
         assert what in made.stderr
     assert "curl" not in place.keys("create", "--name", "y", "--role", "auditor").stderr.partition("Record")[0]
     told = json.loads(place.keys("create", "--name", "z", "--json", SLUICE_PORT="8099").stdout)
-    assert told["base_urls"] == {"openai": "http://127.0.0.1:8099/v1", "anthropic": "http://127.0.0.1:8099"}
+    at = "http://127.0.0.1:8099"
+    assert told["base_urls"] == {"openai": f"{at}/v1", "anthropic": at, "responses": f"{at}/v1"}
 
 
 @pytest.fixture

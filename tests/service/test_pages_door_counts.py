@@ -40,7 +40,7 @@ def test_what_is_refused_at_the_door_is_shown_at_once_also_after_redis_started_a
                     assert answer.status_code == 401
                 own = {"authorization": f"Bearer {KEY}"}
                 assert client.post("/v1/chat/completions", headers=own, content=b" " * (BODY_BYTES + 1)).status_code == 413
-                beside = Reader(product.url, request(words(30)))
+                beside = Reader(product.url, request(words(80)))
                 wait_for(lambda: beside.came or None, what="a stream")
                 full = client.post("/v1/chat/completions", headers={"authorization": f"Bearer {CLIENT_KEY}"}, json=request("hello"))
                 assert full.status_code == 503, full.text

@@ -13,8 +13,21 @@ from hypothesis import strategies as st
 from db.read.sessions import Said, SessionCall
 from pages.conversation import BUDGET, BUDGET_PARTS, PART_CHARS, Step, branches, steps, wanted
 from pages.session_export import FORMS
+from protocol.dialects import DIALECTS
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    StopReason,
+    TextDelta,
+)
 from protocol.histories import MARK_BYTES, history, split
 from protocol.prefix_tree import Marked, common_bytes, place
+from protocol.request import ChatRequest
 
 CHUNK = '{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s,"finish_reason":%s}]}'
 
@@ -51,6 +64,32 @@ class Session:
         for call, (begin, end) in pieces.items():
             self.said.pieces[call] = begin, self.bodies[call][begin:end]
         return steps(self.calls, placed, range(len(self.calls)), self.said, cut=cut)
+
+
+def test_items_of_responses_are_turns_and_what_went_out_is_no_turn_of_the_clients() -> None:
+    events: list[Event] = [
+        MessageStart("", "m"), BlockStart(0, BlockKind.TEXT), TextDelta(0, "I look."), BlockStop(0),
+        BlockStart(1, BlockKind.TOOL_USE, "c1", "look"), ArgumentsDelta(1, '{"at":1}'), BlockStop(1), MessageStop(StopReason.TOOL_USE),
+    ]  # fmt: skip
+    request = ChatRequest(dialect="responses", model="m", stream=True)
+    answer = DIALECTS["responses"].encoder(request, call_id="01990000-0000-7000-8000-00000000abcd", created=1).encode(events)
+    frames = [frame.split("data: ", 1)[1] for frame in answer.decode().split("\n\n") if "data: " in frame]
+    (output,) = (one["response"]["output"] for one in map(json.loads, frames) if one["type"] == "response.completed")
+    result = {"type": "function_call_output", "call_id": "c1", "output": "a tree"}
+    first: list[Any] = [{"role": "developer", "content": "be kind"}, {"role": "user", "content": [{"type": "input_text", "text": "look"}]}]
+    session = Session()
+    for items in (first, [*first, *output, result], "only a text"):
+        body, call = json.dumps({"model": "m", "input": items}).encode(), UUID(int=len(session.calls) + 1)
+        found = history(body)
+        item = {"call_id": str(call), "at": "", "dialect": "responses", "stream": True, "state": "ENDED", "model": "m"}
+        session.calls.append(SessionCall(call, item, Marked(found.marks, found.is_side), found.turns, found.offsets))
+        session.bodies[call], session.said.tool_calls[call] = body, []
+    session.said.releases[UUID(int=1)] = [answer]
+    one, two, three = session.steps()
+    assert [(t.role, [p.text for p in t.parts]) for t in one.turns] == [("user", ["look"])]
+    assert [(t.role, [(p.kind, p.text, p.id) for p in t.parts]) for t in two.turns] == [("tool", [("tool_result", "a tree", "c1")])]
+    assert [(t.role, [p.text for p in t.parts]) for t in three.turns] == [("user", ["only a text"])]
+    assert history(session.bodies[UUID(int=3)]).preview == "only a text" and history(session.bodies[UUID(int=1)]).preview == "look"
 
 
 def user(text: str) -> dict[str, Any]:
