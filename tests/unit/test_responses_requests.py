@@ -357,6 +357,17 @@ def test_urls_of_the_own_network_are_refused(part: dict[str, Any]) -> None:
             refuse_private(read(input=items))
 
 
+@pytest.mark.parametrize("tool", [
+    {"type": "mcp", "server_label": "a", "server_url": "http://169.254.169.254/latest"},
+    {"type": "image_generation", "input_image_mask": {"image_url": "http://localhost/x"}},
+])  # fmt: skip
+def test_tools_reach_nothing_in_the_own_network(tool: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="own network") as refused:
+        refuse_private(read(tools=[tool]))
+    assert refused.value.param == "tools"
+    refuse_private(read(tools=[FUNCTION, {"type": "mcp", "server_label": "a", "server_url": "https://mcp.example.com/sse"}]))
+
+
 def test_half_of_a_conversation_goes_to_no_provider() -> None:
     for dialect in ("responses", "openai", "anthropic"):
         with pytest.raises(InvalidRequest) as refused:
