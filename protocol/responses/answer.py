@@ -47,7 +47,8 @@ _SEALED = re.compile(r"[A-Za-z0-9+/=_-]*")
 """Encrypted data: base64 in its two alphabets."""
 _OF_CALL = frozenset(("type", "id", "call_id", "status", "created_by"))
 _BESIDE = frozenset(("caller", "environment", "execution", "pending_safety_checks"))
-"""What a call of a type of its own may have beside what it is to do. Any other field could be a second thing to do, which no policy reads."""
+"""What a call of a type of its own may have beside what it is to do. Any other field could be a second thing to do, and no policy reads
+that."""
 CONTENT, SUMMARY = "content", "summary"
 PART_NAMES = {"message": frozenset(("output_text", "refusal")), "reasoning": frozenset(("reasoning_text", "summary_text"))}
 """The types of parts by their item's."""

@@ -228,7 +228,9 @@ NEWER_CASES: dict[tuple[str, str], tuple[Reply, bool]] = {
     ("responses", "custom"): (of_responses({"type": "custom_tool_call", "call_id": "c", "name": "bash", "input": DANGER}), True),
     ("responses", "shell"): (of_responses(LOCAL | {"action": {"commands": [DANGER]}}), True),
     ("responses", "beside the action"): (of_responses(LOCAL | {"operation": DANGER, "item": "apply_patch_call"}), False),
-    ("responses", "actions"): (of_responses({"type": "computer_call", "call_id": "c", "actions": [{"type": "type", "text": DANGER}]}), True),
+    ("responses", "actions"): (
+        of_responses({"type": "computer_call", "call_id": "c", "actions": [{"type": "type", "text": DANGER}]}), True,
+    ),
     ("responses", "mcp"): (
         of_responses({"type": "mcp_call", "name": "sh", "server_label": "box", "arguments": ARGUMENTS, "output": DANGER}), True,
     ),
@@ -239,7 +241,9 @@ NEWER_CASES: dict[tuple[str, str], tuple[Reply, bool]] = {
     ("responses", "part field"): (of_responses(responses.message("ok") | {"note": DANGER}), False),
     ("gemini", "call"): (of_gemini(gemini.call("bash", command=DANGER)), True),
     ("gemini", "pieces"): (
-        of_gemini(gemini.piece("$.command", DANGER[:6], name="bash", text_goes_on=True), gemini.piece("$.command", DANGER[6:], goes_on=False)),
+        of_gemini(
+            gemini.piece("$.command", DANGER[:6], name="bash", text_goes_on=True), gemini.piece("$.command", DANGER[6:], goes_on=False),
+        ),
         True,
     ),
     ("gemini", "code"): (of_gemini({"executableCode": {"language": "PYTHON", "code": DANGER}}), True),
