@@ -58,9 +58,18 @@ def refuse_private(request: ChatRequest) -> None:
             elif type(part) is ToolResultPart and part.extra:
                 held = part.extra.get("content")
             if held is not None:
-                for url in _urls(held):
-                    if is_private(url):
-                        invalid("a URL in messages points into the gateway's own network, which requests may not reach", "messages")
+                _refuse(held, "messages")
+    for tool in request.tools:
+        # MCP servers and masks of images: what other tools have there are schemas, of which nothing is fetched
+        if tool.kind == "server":
+            _refuse(tool.extra, "tools")
+    if isinstance(servers := request.extra.get("mcp_servers"), list):
+        _refuse(servers, "mcp_servers")
+
+
+def _refuse(held: Any, where: str) -> None:
+    if any(map(is_private, _urls(held))):
+        invalid(f"a URL in {where} points into the gateway's own network, which requests may not reach", where)
 
 
 def _urls(value: Any) -> Iterator[str]:

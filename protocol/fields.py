@@ -157,7 +157,10 @@ def refuse_twins(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     Server tools are told apart by their types: several may go by one (`mcp_toolset`).
     """
     names = [t.name for t in tools if t.kind != "server"]
-    names += {t.name for t in tools if t.kind == "server"}
+    # two servers under one label: rules know a server by that
+    names += [
+        n for n, _, _ in {(t.name, str(t.extra.get("server_url")), str(t.extra.get("connector_id"))) for t in tools if t.kind == "server"}
+    ]
     if len(set(names)) < len(names):
         invalid("two tools have the same name", "tools")
     return tools

@@ -21,7 +21,8 @@ from db.read.turns import FIND_S, Holder, made_with
 from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
-from protocol.kept import Asked, KeptAnswers, Missing, WantedAnswers
+from protocol.json_strict import dumps
+from protocol.kept import Asked, Keeper, KeptAnswers, Missing, WantedAnswers
 
 WALK_S = 10.0
 """How long a whole conversation may take to be read."""
@@ -96,6 +97,9 @@ class AnswerReader:
         steps = await self._walk(key, wanted.previous)
         refers = [*wanted.items, *(name for step in steps for name in self._keeper.references(step.asked.items))]
         items = await self._items(key, refers, steps)
+        size = sum(step.size for step in steps)
+        if size + await asyncio.to_thread(_expansion, self._keeper, items, [*wanted.items], steps) > self._max_bytes:
+            raise _Gone("bytes")
         before: list[Any] = []
         for step in reversed(steps):
             before += [items.get(str(i.get("id")), i) if isinstance(i, dict) else i for i in step.asked.items]
@@ -198,6 +202,12 @@ class AnswerReader:
         except ValueError:
             return None
         return KeptAnswer(call_id, asked, answer, len(body) + len(payload)) if asked.is_kept else None
+
+
+def _expansion(keeper: Keeper, items: dict[str, Any], own: list[str], steps: Sequence[KeptAnswer]) -> int:
+    """How many bytes stand for references: the requests of a conversation may all refer to one large item."""
+    sizes = {name: len(dumps(item)) for name, item in items.items()}
+    return sum(sizes[name] for names in (own, *(keeper.references(step.asked.items) for step in steps)) for name in names)
 
 
 def _began(call: UUID) -> datetime:

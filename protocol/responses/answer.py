@@ -46,6 +46,9 @@ _PHASES = ("commentary", "final_answer")
 _SEALED = re.compile(r"[A-Za-z0-9+/=_-]*")
 """Encrypted data: base64 in its two alphabets."""
 _OF_CALL = frozenset(("type", "id", "call_id", "status", "created_by"))
+_BESIDE = frozenset(("caller", "environment", "execution", "pending_safety_checks"))
+"""What a call of a type of its own may have beside what it is to do. Any other field could be a second thing to do, and no policy reads
+that."""
 CONTENT, SUMMARY = "content", "summary"
 PART_NAMES = {"message": frozenset(("output_text", "refusal")), "reasoning": frozenset(("reasoning_text", "summary_text"))}
 """The types of parts by their item's."""
@@ -239,8 +242,14 @@ class Answer:
         """A call of a type of its own: what is its action is its arguments."""
         name, field = CLIENT_ITEMS[item.kind]
         value = body.get(field)
+        if item.kind == "computer_call" and (several := body.get("actions")) not in _EMPTY:
+            if value not in _EMPTY:
+                raise RemoteProtocolError("upstream said twice what a call of a computer is to do")
+            value = {"actions": several}
         arguments = value if isinstance(value, str) else dumps(value if isinstance(value, dict) else {}).decode()
-        rest = self._tame(item.kind, {n: v for n, v in body.items() if n not in _OF_CALL and n != field and v not in _EMPTY}, events)
+        own = {*_OF_CALL, field, *(("actions",) if item.kind == "computer_call" else ())}
+        rest = self._tame(item.kind, {n: v for n, v in body.items() if n in _BESIDE and v not in _EMPTY}, events)
+        self._odd(body, frozenset(own | _BESIDE), f"{item.kind} field", events)
         item.name, item.id = name, _word(body, "call_id") or item.id
         if item.kind == "apply_patch_call" and item.pieces:
             diff = value.get("diff") if isinstance(value, dict) else None

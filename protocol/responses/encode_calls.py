@@ -74,8 +74,8 @@ def _typed(typed: Typed, block: BlockStart, arguments: str, *, same: bool) -> di
     item: dict[str, Any] = {"type": typed.call, "status": "completed", "call_id": block.id, **own}
     if typed.name == "computer":
         item.setdefault("pending_safety_checks", [])
-        if (value := _value(arguments)).keys() == {"actions"}:
-            return item | value
+        if _value(arguments).keys() == {"actions"}:
+            return item | msgspec.json.decode(normal_arguments(arguments), type=dict[str, msgspec.Raw])
     if typed.name == "tool_search":
         item.setdefault("execution", "client")
     return item | {typed.field: _raw(arguments)}

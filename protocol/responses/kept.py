@@ -38,8 +38,9 @@ class Keeper:
 
     def with_kept(self, body: bytes, kept: KeptAnswers) -> bytes:
         """Return the body with all of its conversation as its input."""
-        data = loads_exact(body)
-        own = [kept.items.get(str(item.get("id")), item) if _refers(item) else item for item in _items(data.get("input"))]
+        data, items = loads_exact(body), dict(kept.items)
+        # each once: 100,000 references in a small body could each be megabytes. The reader refuses those that stay
+        own = [items.pop(str(item.get("id")), item) if _refers(item) else item for item in _items(data.get("input"))]
         return dumps({**data, "input": [*kept.before, *own]})
 
     def strange(self, body: bytes, kept: KeptAnswers) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS
 from tests.support.servers.product import KEY, Product
+from tests.support.upstreams import converse, gemini, responses
 from tests.support.upstreams.product import MODEL, call_of, config, new_session, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
@@ -29,6 +30,10 @@ TEXT = {"type": "text", "text": "Well."}
 HISTORY: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "bash_code_execution", "input": INPUT}
 
 
+NEWER = ("responses", "gemini", "converse")
+"""Dialects of upstreams whose cases are further below."""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
     def made(replay: Replay) -> dict[str, Any]:
@@ -36,6 +41,10 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         base = config(replay)
         families = ["web_search", "code_execution", "mcp"]
         keys = [key | {"policies": ["guard"], "server_tools": families} for key in base["keys"]]
+        for name in NEWER:
+            path = "/v1" if name == "responses" else ""
+            base["upstreams"][name] = {"dialect": name, "base_url": replay.url + path, "api_key_env": "TEST_OPENAI_PROVIDER_KEY"}
+            base["models"].append({"match": f"{name}-*", "upstream": name})
         return base | {"policies": {"guard": [{"use": "tool_rules", "deny": rules}]}, "keys": keys}
 
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
@@ -199,6 +208,73 @@ def test_a_denied_call_reaches_no_client_of_responses(place: tuple[Product, Repl
         assert denied(product, session) == ["block"]
         # a turn with a block is whole: clients send what failed again
         assert answer.text.rstrip().split("\n")[-2] == "event: response.completed"
+
+
+def of_responses(*items: dict[str, Any]) -> Reply:
+    return stream(responses.frames(responses.events(items)), cutting="events")
+
+
+def of_gemini(*parts: dict[str, Any], **more: Any) -> Reply:
+    return stream(gemini.body_of(gemini.answer(*parts, **more)))
+
+
+def of_converse(*events: converse.Event) -> Reply:
+    return Reply(converse.written(converse.begun(), *events, *converse.ended("tool_use")), content_type=converse.STREAM_TYPE)
+
+
+LOCAL = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}, "environment": {"type": "local"}}
+NEWER_CASES: dict[tuple[str, str], tuple[Reply, bool]] = {
+    ("responses", "function"): (of_responses(responses.function_call("c", "bash", ARGUMENTS)), True),
+    ("responses", "custom"): (of_responses({"type": "custom_tool_call", "call_id": "c", "name": "bash", "input": DANGER}), True),
+    ("responses", "shell"): (of_responses(LOCAL | {"action": {"commands": [DANGER]}}), True),
+    ("responses", "beside the action"): (of_responses(LOCAL | {"operation": DANGER, "item": "apply_patch_call"}), False),
+    ("responses", "actions"): (
+        of_responses({"type": "computer_call", "call_id": "c", "actions": [{"type": "type", "text": DANGER}]}), True,
+    ),
+    ("responses", "mcp"): (
+        of_responses({"type": "mcp_call", "name": "sh", "server_label": "box", "arguments": ARGUMENTS, "output": DANGER}), True,
+    ),
+    ("responses", "mcp question"): (
+        of_responses({"type": "mcp_approval_request", "name": "sh", "server_label": "box", "arguments": ARGUMENTS}), True,
+    ),
+    ("responses", "text"): (of_responses(responses.message(CALL)), True),
+    ("responses", "part field"): (of_responses(responses.message("ok") | {"note": DANGER}), False),
+    ("gemini", "call"): (of_gemini(gemini.call("bash", command=DANGER)), True),
+    ("gemini", "pieces"): (
+        of_gemini(
+            gemini.piece("$.command", DANGER[:6], name="bash", text_goes_on=True), gemini.piece("$.command", DANGER[6:], goes_on=False),
+        ),
+        True,
+    ),
+    ("gemini", "code"): (of_gemini({"executableCode": {"language": "PYTHON", "code": DANGER}}), True),
+    ("gemini", "field"): (of_gemini({"text": "ok"}, citationMetadata={"citations": [{"title": DANGER}]}), False),
+    ("converse", "call"): (
+        of_converse(converse.call(0, "t", "bash"), converse.piece(0, toolUse={"input": ARGUMENTS}), converse.stopped(0)), True,
+    ),
+    ("converse", "field"): (of_converse(converse.piece(0, text="ok"), ("metadata", {"usage": {}, "trace": {"x": DANGER}})), False),
+}  # fmt: skip
+"""Answers of the newer dialects, and whether what is denied is a call on record."""
+
+
+@pytest.mark.parametrize(("upstream", "case"), NEWER_CASES, ids=[f"{u}: {n}" for u, n in NEWER_CASES])
+def test_a_denied_call_of_the_newer_dialects_reaches_no_client(place: tuple[Product, Replay], upstream: str, case: str) -> None:
+    product, replay = place
+    reply, is_call = NEWER_CASES[upstream, case]
+    # clients by turns: what each dialect writes has tests of its own
+    for client in ("responses", ("openai", "anthropic")[len(case) % 2]):
+        session = new_session()
+        replay.answer(reply)
+        said = {"input": "go"} if client == "responses" else {"messages": [{"role": "user", "content": "go"}], "max_tokens": 100}
+        path = "/v1/responses" if client == "responses" else {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}[client]
+        headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
+        body = {"model": f"{upstream}-x", "stream": True, **said}
+        answer = httpx.post(product.url + path, json=body, headers=headers, timeout=30)
+        assert answer.status_code == 200, answer.text
+        assert DANGER not in answer.text
+        if is_call:
+            assert denied(product, session) == ["block"], client
+        elif case != "beside the action":
+            assert "ok" in answer.text
 
 
 def test_the_result_of_a_denied_call_in_an_earlier_answer_reaches_no_client(place: tuple[Product, Replay]) -> None:

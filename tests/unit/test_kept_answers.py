@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from db.read.answers import KeptAnswer, _expansion
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.dialects import DIALECTS
-from protocol.kept import KeptAnswers, WantedAnswers, pack
+from protocol.kept import Asked, KeptAnswers, WantedAnswers, pack
 from protocol.records import CallRecord, EndRecord, EventRecord
 from streams import layout
 from streams.layout import Reply, Start
@@ -134,6 +135,23 @@ def test_references_are_put_in_their_place_without_numbers_or_order_changed() ->
         body(previous_response_id=None),
     ):
         assert KEEPER.wanted(nothing) is None
+
+
+def test_a_reference_stands_for_its_item_once() -> None:
+    item = {"type": "message", "role": "assistant", "content": "x" * 1000, "id": ITEM}
+    asked = body(input=[{"type": "item_reference", "id": ITEM}] * 50)
+    whole = KEEPER.with_kept(asked, KeptAnswers(items={ITEM: item}))
+    assert len(whole) < len(asked) + 2000, "small bodies must not become large ones"
+    call = make(asked)
+    call.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers(items={ITEM: item}, answers=1)), 2)
+    assert reply(call)[0].dispatch is None
+
+
+def test_what_a_conversation_refers_to_is_counted_each_time() -> None:
+    item = {"type": "message", "id": ITEM, "content": "x" * 1000}
+    refers = Asked("", [{"type": "item_reference", "id": ITEM}], True)
+    steps = [KeptAnswer(f"c{n}", refers, {"output": []}, 10) for n in range(5)]
+    assert 6000 < _expansion(KEEPER, {ITEM: item}, [ITEM], steps) < 7000
 
 
 def test_an_answer_is_its_last_event_and_no_text_that_looks_like_one() -> None:

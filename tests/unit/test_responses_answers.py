@@ -371,3 +371,12 @@ def test_a_response_id_names_its_call() -> None:
     assert [call_of(odd) for odd in ("resp_1", "msg_01990000000070008000000000000000", "resp_0199000000007000800000000000abcdef", "")] == [
         ""
     ] * 4
+
+
+def test_actions_are_written_as_they_were_decided() -> None:
+    arguments = '{"actions":[{"type":"move","x":0.10000000000000000001}]}'
+    start = BlockStart(0, BlockKind.TOOL_USE, "c", "computer", {"item": "computer_call"})
+    begun = MessageStart("m", "m", Usage(), {"dialect": "responses"})
+    encoder = DIALECTS["responses"].encoder(ChatRequest(dialect="responses", model="m", turns=()), call_id=CALL, created=1)
+    body = encoder.encode([begun, start, ArgumentsDelta(0, arguments), BlockStop(0), MessageStop(StopReason.TOOL_USE, Usage())])
+    assert b'"actions":[{"type":"move","x":0.10000000000000000001}]' in body

@@ -406,3 +406,23 @@ def test_a_judge_can_be_asked_over_it(form: JudgeReply) -> None:
     reply = '{"probability": 0.5}'
     item = function_call("c", "judgement", reply) if form == "tool" else message(reply)
     assert reply_text("responses", form, json.dumps(response([reasoning("gAAA"), item])).encode()) == reply
+
+
+def test_a_computer_does_nothing_that_is_not_its_arguments() -> None:
+    several = [{"type": "keypress", "keys": ["CTRL", "W"]}]
+    call = {"type": "computer_call", "call_id": "c", "actions": several}
+    found = decode(events([call]))
+    (start,) = only(found, BlockStart)
+    assert json.loads(said(found)[0]) == {"actions": several} and start.body == {"item": "computer_call"}
+    with pytest.raises(RemoteProtocolError, match="twice"):
+        decode(events([{**call, "action": {"type": "wait"}}]))
+
+
+def test_a_call_of_a_type_of_its_own_has_no_other_fields() -> None:
+    # each would make another call of it when it is written, or another thing to do
+    other = {"item": "local_shell_call", "executor": "mcp_pending", "actions": ["rm"], "operation": "rm", "name": "rm", "arguments": "rm"}
+    call = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}, "environment": {"type": "local"}}
+    found = decode(events([{**call, **other}]))
+    (start,) = only(found, BlockStart)
+    assert start.body == {"item": "shell_call", "environment": {"type": "local"}} and start.name == "shell"
+    assert {e.what for e in only(found, Opaque)} == {f"shell_call field {name}" for name in other}

@@ -357,6 +357,24 @@ def test_urls_of_the_own_network_are_refused(part: dict[str, Any]) -> None:
             refuse_private(read(input=items))
 
 
+@pytest.mark.parametrize("tool", [
+    {"type": "mcp", "server_label": "a", "server_url": "http://169.254.169.254/latest"},
+    {"type": "image_generation", "input_image_mask": {"image_url": "http://localhost/x"}},
+])  # fmt: skip
+def test_tools_reach_nothing_in_the_own_network(tool: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="own network") as refused:
+        refuse_private(read(tools=[tool]))
+    assert refused.value.param == "tools"
+    refuse_private(read(tools=[FUNCTION, {"type": "mcp", "server_label": "a", "server_url": "https://mcp.example.com/sse"}]))
+
+
+def test_a_label_is_of_one_server() -> None:
+    first = {"type": "mcp", "server_label": "a", "server_url": "https://a.example/x"}
+    assert len(read(tools=[first, {"type": "mcp", "server_label": "b", "server_url": "https://b.example/x"}]).tools) == 2
+    with pytest.raises(InvalidRequest, match="same name"):
+        read(tools=[first, first | {"server_url": "https://b.example/x"}])
+
+
 def test_half_of_a_conversation_goes_to_no_provider() -> None:
     for dialect in ("responses", "openai", "anthropic"):
         with pytest.raises(InvalidRequest) as refused:
