@@ -321,9 +321,13 @@ def test_a_wrong_base_url_of_the_anthropic_sdk_is_said(product: Product) -> None
             client.messages.count_tokens(model="demo", messages=QUICK)
 
 
-def test_the_responses_api_says_what_to_use_instead(product: Product) -> None:
-    with openai_client(product.url) as client, pytest.raises(openai.NotFoundError, match="use chat/completions"):
-        client.responses.create(model="demo", input="hello")
+@pytest.mark.parametrize("model", [*DEMO_MODELS, "demo-responses"])
+def test_the_responses_api_answers_with_each_model(product: Product, model: str) -> None:
+    with openai_client(product.url) as client:
+        whole = client.responses.create(model=model, input="hello")
+        with client.responses.stream(model=model, input="hello") as events:
+            streamed = events.get_final_response()
+    assert "demo model" in whole.output_text and streamed.output_text == whole.output_text
 
 
 @pytest.mark.parametrize("model", DEMO_MODELS)

@@ -38,7 +38,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
 
 
 def test_both_sdks_list_what_routes_name(product: Product) -> None:
-    want = ["demo", "demo-openai", "demo-anthropic", "gpt-x", "house/model"]
+    want = ["demo", "demo-openai", "demo-anthropic", "demo-responses", "gpt-x", "house/model"]
     with openai_client(product.url) as client, anthropic_client(product.url) as other:
         assert [m.id for m in client.models.list()] == [m.id for m in other.models.list()] == want
         assert {m.id: m.owned_by for m in client.models.list()}["house/model"] == "openai"

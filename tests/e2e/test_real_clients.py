@@ -169,7 +169,6 @@ MISTAKES = {
     "anthropic": [("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE (without /v1")],
     "vercel-openai": [
         ("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE/v1 (with /v1"),
-        ("responses", 404, "openai.chat(MODEL) instead of openai(MODEL)"),
     ],
     "vercel-anthropic": [("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE/v1 (with /v1")],
 }  # fmt: skip
@@ -185,8 +184,13 @@ def node_objects(product: Product) -> dict[str, dict[str, Any]]:
     cases += [
         {"name": f"{client} {way}", "client": client, "way": way, "model": "demo"} for client in MISTAKES for way, *_ in MISTAKES[client]
     ]
+    cases.append({"name": "vercel-openai responses", "client": "vercel-openai", "way": "responses", "model": "demo"})
     cases += [{"name": f"{client} models", "client": client, "way": "models", "model": "demo"} for client in ("openai", "anthropic")]
     return run_script(installed(), "objects.mjs", {"url": product.url, "key": KEY, "words": QUICK, "cases": cases})
+
+
+def test_the_default_of_vercels_openai_is_responses(node_objects: dict[str, dict[str, Any]]) -> None:
+    assert "demo model" in node_objects["vercel-openai responses"].get("got", "")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -199,7 +203,7 @@ def test_a_structured_answer_in_javascript(node_objects: dict[str, dict[str, Any
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_models_in_javascript(node_objects: dict[str, dict[str, Any]], client: str) -> None:
-    assert node_objects[f"{client} models"].get("got") == {"listed": MODELS, "retrieved": "demo"}
+    assert node_objects[f"{client} models"].get("got") == {"listed": [*MODELS, "demo-responses"], "retrieved": "demo"}
 
 
 @pytest.mark.parametrize(("client", "way", "status", "says"), [(client, *row) for client, rows in MISTAKES.items() for row in rows])

@@ -232,4 +232,4 @@ def test_models_of_upstreams_are_listed_by_name(place: Place) -> None:
     with openai_client(place[0].url) as client:
         listed = [m.id for m in client.models.list()]
     # patterns are not names
-    assert listed == ["demo", "demo-openai", "demo-anthropic"]
+    assert listed == ["demo", "demo-openai", "demo-anthropic", "demo-responses"]
