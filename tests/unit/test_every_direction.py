@@ -67,7 +67,7 @@ def formed(kind: Json | None, with_tools: bool) -> dict[str, Json]:
     schema = {"name": "a", "schema": SCHEMA, **(kind or {})}
     openai = {"type": "json_object"} if kind is None else {"type": "json_schema", "json_schema": schema}
     responses = {"type": "json_object"} if kind is None else {"type": "json_schema", **schema}
-    said = {"openai": {"response_format": openai}, "responses": {"text": {"format": responses}}}
+    said: dict[str, Json] = {"openai": {"response_format": openai}, "responses": {"text": {"format": responses}}}
     if kind is not None:
         said["anthropic"] = {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
     return {client: (TOOLS[client] if with_tools else {}) | body for client, body in said.items()}
@@ -132,7 +132,7 @@ PLACE = {"type": "approximate", "country": "NO"}
 LOCATED = searched({"user_location": PLACE}, user_location=PLACE) | {
     "openai": {"web_search_options": {"user_location": {"type": "approximate", "approximate": {"country": "NO"}}}}
 }
-NO_CALL = {"openai": {"tool_choice": "none"}, "anthropic": {"tool_choice": {"type": "none"}}, "responses": {"tool_choice": "none"}}
+NO_CALL: dict[str, Json] = {"openai": {"tool_choice": "none"}, "anthropic": {"tool_choice": {"type": "none"}}, "responses": {"tool_choice": "none"}}
 SEARCHES = ("web_search",)
 WHERE = {"openai": "web_search_options", "anthropic": "tools", "responses": "tools"}
 Cell = Any
