@@ -132,7 +132,11 @@ PLACE = {"type": "approximate", "country": "NO"}
 LOCATED = searched({"user_location": PLACE}, user_location=PLACE) | {
     "openai": {"web_search_options": {"user_location": {"type": "approximate", "approximate": {"country": "NO"}}}}
 }
-NO_CALL: dict[str, Json] = {"openai": {"tool_choice": "none"}, "anthropic": {"tool_choice": {"type": "none"}}, "responses": {"tool_choice": "none"}}
+NO_CALL: dict[str, Json] = {
+    "openai": {"tool_choice": "none"},
+    "anthropic": {"tool_choice": {"type": "none"}},
+    "responses": {"tool_choice": "none"},
+}
 SEARCHES = ("web_search",)
 WHERE = {"openai": "web_search_options", "anthropic": "tools", "responses": "tools"}
 Cell = Any
