@@ -35,23 +35,23 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
         client.check_asked(request, target)
     write = DIALECTS[target.dialect].encode_request
     if target.native_tools:
-        return _written(write, _for(request, target), target, changed=changed)
+        return _written(write, request, target, changed=changed)
     from protocol.text_calls import prompt as prompt_tools
 
     injected = prompt_tools.inject(request, target)
-    translated = _written(write, _for(injected.request, target), target, changed=changed or injected.request is not request)
+    translated = _written(write, injected.request, target, changed=changed or injected.request is not request)
     return prompt_tools.finished(translated, injected)
 
 
-def _written(write: Callable[..., Translated], request: ChatRequest | NeutralRequest, target: Target, *, changed: bool) -> Translated:
+def _written(write: Callable[..., Translated], asked: ChatRequest, target: Target, *, changed: bool) -> Translated:
     """The request as `write` writes it; what it refuses or leaves out has the client's names of parameters."""
+    request = _for(asked, target)
     words = {} if isinstance(request, ChatRequest) else request.words
-    own = request.extra if isinstance(request, ChatRequest) else request.request.extra
     try:
         translated = write(request, target, changed=changed)
     except InvalidRequest as error:
         # a client may use the target's own word
-        if error.param is None or error.param not in words or error.param in own:
+        if error.param is None or error.param not in words or error.param in asked.extra:
             raise
         raise InvalidRequest(error.message, code=error.error_code, param=words[error.param]) from error
     if (place := words.get("messages")) is None:

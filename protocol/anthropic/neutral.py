@@ -29,7 +29,10 @@ _READ = frozenset(("system", "thinking", "output_format", "betas", "anthropic_be
 """What is read elsewhere. What the names of betas switch on is in the body, and noted there."""
 _THINKING = ("enabled", "adaptive", "between_tools", "disabled")
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
-_WORDS = {"effort": "output_config.effort", "stop": "stop_sequences"}
+_WORDS = {
+    "effort": "output_config.effort", "stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format",
+    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+}  # fmt: skip
 
 
 def neutral(request: ChatRequest) -> NeutralRequest:

@@ -23,7 +23,7 @@ def write_extra(draft: Draft) -> dict[str, Any]:
     """Return the vendor's words among the fields that are not modelled, and note or refuse the rest. Raises InvalidRequest."""
     body: dict[str, Any] = {}
     for name, value in draft.request.extra.items():
-        if name in _VENDOR:
+        if name in _VENDOR and not isinstance(value, Option):
             body[name] = value
         elif not isinstance(value, Option):
             invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])

@@ -25,7 +25,7 @@ def check_extra(draft: Draft) -> None:
             continue
         if not isinstance(value, Option):
             invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
-        elif value.meaning == "harmless":
+        elif value.meaning in ("harmless", "logprobs", "form", "summary"):
             draft.drop(name)
     if draft.request.user:
         draft.drop(draft.word("user"))
@@ -63,7 +63,7 @@ def write_thinking(draft: Draft, row: ModelRow, inference: dict[str, Any]) -> di
         case "effort" if effort not in (None, "none"):
             return {"reasoning_effort": row.nearest_effort(cast("Effort", effort))}
     if effort != "none":
-        draft.drop(draft.word("effort"))
+        draft.drop(draft.word("effort" if effort is not None else "thinking"))
     return {}
 
 
@@ -73,7 +73,7 @@ def _budget(draft: Draft, inference: dict[str, Any], wanted: int, effort: str | 
     limit = inference.get("maxTokens") or _ROOM + wanted
     budget = min(wanted, limit - 1)
     if budget < _MIN_BUDGET or _goes_on_without_thinking(draft.request):
-        draft.drop(draft.word("effort"))
+        draft.drop(draft.word("effort" if effort is not None else "thinking"))
         return {}
     inference["maxTokens"] = limit
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}

@@ -52,7 +52,9 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -
     if request.response_format is not None:
         _write_format(draft, row, names, part, request.response_format, may_force=may_force)
     if request.web_search is not None:
-        part.tools.append(_system_tool(draft, row, request.web_search, "web_search_options"))
+        search = _system_tool(draft, row, request.web_search, "web_search_options")
+        # who wants no call is not sent what the provider runs
+        part.tools += [] if request.tool_choice is not None and request.tool_choice.mode == "none" else [search]
     return part
 
 
@@ -78,7 +80,7 @@ def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, part: Too
     if find_option(extra, "grammar") is not None:
         invalid("tools[].custom.format: this model's provider has no grammars", "tools")
     for name, value in extra.items():
-        if name not in ("strict", "cache_control") and not isinstance(value, Option):
+        if name not in ("strict", "cache_control") and not (isinstance(value, Option) and value.meaning == "cache"):
             draft.drop(f"tools[].{name[:60]}")
     own = extra.get("cache_control")
     mark = find_option(extra, "cache") or (("cache_control", Option("cache", own.get("ttl"))) if isinstance(own, dict) else None)
@@ -122,7 +124,7 @@ def _system_tool(draft: Draft, row: ModelRow, tool: dict[str, Any], param: str) 
             # left out, the tool would reach what the client does not want
             invalid(f"{field} of the tool {kind.type!r} cannot be sent to this model's provider", param)
         if field not in ("type", "name") and value:
-            draft.drop(f"tools[].{field[:60]}")
+            draft.drop(f"{'tools[]' if param == 'tools' else param}.{draft.word(field)[:60]}")
     return {"systemTool": {"name": name}}
 
 
@@ -133,7 +135,7 @@ def _choose(draft: Draft, row: ModelRow, names: Names, part: ToolPart, *, may_fo
     if request.parallel_tool_calls is False or request.legacy_functions:
         part.has_one = row.family == "claude"
         if not part.has_one and request.parallel_tool_calls is False:
-            draft.drop("parallel_tool_calls")
+            draft.drop(draft.word("parallel_tool_calls"))
     if choice is None or choice.mode in ("auto", "none"):
         return
     if choice.mode not in row.choices or not may_force:

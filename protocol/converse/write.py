@@ -9,7 +9,7 @@ from protocol.converse.options_write import check_extra, thinks, write_sampling,
 from protocol.converse.tools_write import ToolPart, write_tools
 from protocol.fields import invalid
 from protocol.json_strict import dumps
-from protocol.neutral import NeutralRequest, find_option, plain
+from protocol.neutral import NeutralRequest, Option, find_option, plain
 from protocol.request import ChatRequest
 from protocol.target import Draft, Restore, Target, Translated
 
@@ -41,7 +41,10 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bo
     if inference:
         body["inferenceConfig"] = inference
     _add_tools(body, fields, part, writer)
-    mark = find_option(draft.request.extra, "cache")
+    own = draft.request.extra.get("cache_control")
+    mark = find_option(draft.request.extra, "cache") or (
+        ("cache_control", Option("cache", own.get("ttl"))) if isinstance(own, dict) else None
+    )
     if (point := writer.point(mark)) is not None:
         messages[-1]["content"].append(point)
     if fields:

@@ -40,7 +40,7 @@ def note(draft: Draft, where: str, extra: dict[str, Any], *known: str) -> None:
     """Note the fields that are left out."""
     for name, value in extra.items():
         if name not in known:
-            draft.drop(name if isinstance(value, Option) else f"{where}.{name[:60]}")
+            draft.drop(name if isinstance(value, Option) and value.meaning == "cache" else f"{where}.{name[:60]}")
 
 
 def _file(part: MediaPart, what: str) -> dict[str, Any]:

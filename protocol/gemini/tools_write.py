@@ -63,11 +63,17 @@ def write_tools(draft: Draft, row: ModelRow, names: Names) -> ToolPart:
     request, part = draft.request, ToolPart()
     functions = [t for t in request.tools if t.kind != "server"]
     part.functions = [_function(draft, row, names, tool) for tool in functions]
+    allowed = request.tool_choice.allowed if request.tool_choice is not None else ()
     for tool in request.tools:
         if tool.kind == "server":
-            part.server[_server(draft, tool, f"the tool {tool.name[:60]!r}", "tools")] = {}
+            field = _server(draft, tool, f"the tool {tool.name[:60]!r}", "tools")
+            if not allowed or tool.name in allowed:
+                part.server[field] = {}
     if (search := request.web_search) is not None:
         part.server[_server(draft, Tool("web_search", extra=search, kind="server"), "web_search_options", "web_search_options")] = {}
+    if (choice := request.tool_choice) is not None and choice.mode == "none":
+        # the mode is of functions alone: who wants no call is not sent what the provider runs
+        part.server = {}
     if part.functions and part.server and not row.mixed:
         invalid("this model takes no tools that its provider runs together with functions", "tools")
     part.calling = _calling(draft, names, functions)
@@ -121,7 +127,7 @@ def _server(draft: Draft, tool: Tool, what: str, param: str) -> str:
             invalid(f"the {name} of {what} cannot be sent to this model's provider", param)
     for name, value in tool.extra.items():
         if name not in ("type", "name") and value not in (None, "", [], {}, False):
-            draft.drop(f"{'tools[]' if param == 'tools' else param}.{name[:60]}")
+            draft.drop(f"{'tools[]' if param == 'tools' else param}.{draft.word(name)[:60]}")
     return _SERVER[kind.family]
 
 

@@ -30,7 +30,7 @@ _HARMLESS = frozenset(
 _READ = frozenset(("max_completion_tokens", "modalities", "n", "safety_identifier", "stream_options", "top_k", "verbosity"))
 """What is read elsewhere, or is for this gateway alone."""
 _EMPTY = (("response_format", {"type": "text"}), ("top_logprobs", 0))
-_WORDS = {"effort": "reasoning_effort", "thinking": "reasoning_effort"}
+_WORDS = {"effort": "reasoning_effort", "thinking": "reasoning_effort", "max_uses": "search_context_size"}
 _SEARCHES = {"low": 1, "medium": 5, "high": 10}
 """search_context_size as the most searches of one answer."""
 _LOCATION = ("city", "country", "region", "timezone")
@@ -54,6 +54,7 @@ def neutral(request: ChatRequest) -> NeutralRequest:
     extra = _options(request.extra)
     written = msgspec.structs.replace(request, extra=extra, user=who, web_search=search, tools=tools, verbosity=length)
     words = _WORDS | ({"max_tokens": "max_completion_tokens"} if request.extra.get("max_completion_tokens") is not None else {})
+    words |= {"user": "safety_identifier"} if request.extra.get("safety_identifier") else {}
     return NeutralRequest(request=written, system=_system(request), turns=turns, words=words)
 
 

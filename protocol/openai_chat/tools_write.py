@@ -38,7 +38,9 @@ def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for tool in offered:
         if tool.kind == "server":
-            body["web_search_options"] = _search(draft, row, tool)
+            search = _search(draft, row, tool)
+            # the dialect has no choice of a search: who wants no call is not sent one
+            body |= {} if choice is not None and choice.mode == "none" else {"web_search_options": search}
     if functions:
         body["tools"] = [_function(draft, row, tool, names) for tool in functions]
     if choice is not None and choice.mode == "tool" and choice.name not in {t.name for t in functions}:
@@ -59,6 +61,8 @@ def write_format(draft: Draft) -> dict[str, Any]:
     answer = draft.request.response_format
     if answer is None:
         return {}
+    if answer.mode == "json_object":
+        return {"response_format": {"type": "json_object"}}
     try:
         spec: dict[str, Any] = {"schema": schema.clean(answer.schema, "openai_strict"), "strict": True}
     except schema.Unsupported:
@@ -142,8 +146,8 @@ def _search(draft: Draft, row: ModelRow, tool: Tool) -> dict[str, Any]:
             invalid(f"the {name} of a web search cannot be sent to this model's provider", "tools")
     _check_callers(draft, tool)
     for name in ("max_uses", "cache_control", "response_inclusion", "strict", "defer_loading"):
-        if tool.extra.get(name):
-            draft.drop("cache_control" if name == "cache_control" else f"tools[].{name}")
+        if tool.extra.get(name) and draft.word(name) != "search_context_size":
+            draft.drop("cache_control" if name == "cache_control" else f"tools[].{draft.word(name)}")
     return _options(tool.extra)
 
 

@@ -30,7 +30,7 @@ from protocol.responses.read import LOGPROBS
 
 _WORDS = {
     "effort": "reasoning.effort", "thinking": "reasoning.effort", "max_tokens": "max_output_tokens", "verbosity": "text.verbosity",
-    "response_format": "text.format", "messages": "input",
+    "response_format": "text.format", "messages": "input", "max_uses": "search_context_size", "mcp_servers": "tools",
 }  # fmt: skip
 _HARMLESS = frozenset(("metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "image"))
 """Left out, they change no meaning."""
@@ -56,7 +56,9 @@ def neutral(request: ChatRequest) -> NeutralRequest:
     tools = _tools(request, extra)
     written = msgspec.structs.replace(request, extra=extra, user=who, tools=tools, max_tool_calls=None, tool_choice=_choice(request))
     system = tuple(NeutralTurn("system", (TextPart(text),)) for text in request.system)
-    return NeutralRequest(request=written, system=system, turns=turns, words=_WORDS)
+    words = _WORDS | ({"user": "safety_identifier"} if request.extra.get("safety_identifier") else {})
+    words |= {"max_uses": "max_tool_calls"} if request.max_tool_calls is not None else {}
+    return NeutralRequest(request=written, system=system, turns=turns, words=words)
 
 
 def _options(request: ChatRequest) -> dict[str, Any]:
@@ -75,8 +77,8 @@ def _options(request: ChatRequest) -> dict[str, Any]:
                 said[name] = Option("harmless")
             case _:
                 said[name] = Option("harmless") if name in _HARMLESS else value
-    if LOGPROBS in (extra.get("include") or ()):
-        said.setdefault("top_logprobs", Option("logprobs", 0))
+    if LOGPROBS in (extra.get("include") or ()) and "top_logprobs" not in said:
+        said["include"] = Option("logprobs", 0)
     if extra.get("truncation") == "auto":
         said["truncation"] = Option("harmless")
     for name in extra.get("reasoning") or ():

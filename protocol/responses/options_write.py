@@ -8,6 +8,7 @@ from protocol.neutral import Option
 from protocol.responses.models import ModelRow
 from protocol.responses.read import LOGPROBS, SEALED
 from protocol.responses.tools_write import write_format
+from protocol.server_tools.families import need
 from protocol.target import Draft
 
 _MAX_USER = 64
@@ -52,6 +53,9 @@ def _extra(draft: Draft, row: ModelRow, include: list[str]) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for name, value in draft.request.extra.items():
         if name in _ELSEWHERE:
+            if value:
+                need(draft.target, "mcp", name, name)
+                _note_unused(draft, value)
             continue
         if not isinstance(value, Option):
             invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
@@ -67,6 +71,13 @@ def _extra(draft: Draft, row: ModelRow, include: list[str]) -> dict[str, Any]:
         else:
             draft.drop(name)
     return body
+
+
+def _note_unused(draft: Draft, servers: Any) -> None:
+    """Servers that no set of tools names are not offered."""
+    used = {tool.extra.get("mcp_server_name") for tool in draft.request.tools if tool.kind == "server"}
+    if not isinstance(servers, list) or any(not isinstance(one, dict) or one.get("name") not in used for one in servers):
+        draft.drop("mcp_servers")
 
 
 def effort_of(tokens: int) -> str:

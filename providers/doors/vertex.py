@@ -17,6 +17,7 @@ from providers.tokens import Token
 _HOSTS = {
     "global": "aiplatform.googleapis.com", "us": "aiplatform.us.rep.googleapis.com", "eu": "aiplatform.eu.rep.googleapis.com",
 }  # fmt: skip
+_SHOWN = "includeServerSideToolInvocations"
 
 
 class VertexDoor(TokenedDoor):
@@ -36,7 +37,7 @@ class VertexDoor(TokenedDoor):
     def edited(self, endpoint: Endpoint, body: bytes) -> tuple[str, bytes]:
         """Return a request's path and body."""
         if not self.upstream.way.version:
-            return self.path(endpoint), body
+            return self.path(endpoint), without_shown(body)
         fields = fields_of(body)
         fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(self.upstream.way.version))
         if endpoint == "count_tokens":
@@ -49,3 +50,17 @@ class VertexDoor(TokenedDoor):
     async def ask(self) -> Token:
         """Get a token for the service account."""
         return await google_token.ask(self._pool, self.upstream.credentials_file or "")
+
+
+def without_shown(body: bytes) -> bytes:
+    """A request to a model of Google without what asks for each step of a tool that the provider runs: Vertex refuses the field, and shows
+    searches and code in any case."""
+    if _SHOWN.encode() not in body:
+        return body
+    fields = fields_of(body)
+    config = value_of(fields, "toolConfig")
+    if not isinstance(config, dict) or _SHOWN not in config:
+        return body
+    left = {name: value for name, value in config.items() if name != _SHOWN}
+    del fields["toolConfig"]
+    return msgspec.json.encode(fields | ({"toolConfig": msgspec.Raw(msgspec.json.encode(left))} if left else {}))

@@ -231,7 +231,7 @@ def test_tools_that_the_provider_runs_need_their_family_and_show_their_calls(too
 def test_a_search_of_chat_completions_and_domains_that_cannot_be_kept() -> None:
     family = frozenset(("web_search",))
     sent, written = write(asked(web_search_options={"search_context_size": "low"}), families=family)
-    assert sent["tools"] == [{"googleSearch": {}}] and written.dropped == ("web_search_options.max_uses",)
+    assert sent["tools"] == [{"googleSearch": {}}] and written.dropped == ("web_search_options.search_context_size",)
     with pytest.raises(InvalidRequest, match="blocked_domains"):
         write(asked(tools=[SEARCH | {"blocked_domains": ["x.example"]}]), "anthropic", families=family)
 
