@@ -82,7 +82,7 @@ def searched(tool: Json, **options: Any) -> dict[str, Json]:
 
 def both(one: dict[str, Json], more: dict[str, Json]) -> dict[str, Json]:
     """The fields of both, with the tools of both."""
-    made = {c: one[c] | more[c] for c in one.keys() & more.keys()}
+    made = {c: one[c] | more[c] for c in sorted(one.keys() & more.keys())}
     return {
         c: body | ({"tools": [*one[c].get("tools", ()), *more[c].get("tools", ())]} if "tools" in body else {}) for c, body in made.items()
     }
