@@ -125,6 +125,8 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    # so that closing it waits for the threads, which close their connections
+    server.daemon_threads = False
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setattr(google_token, "TOKEN_URL", f"{url}/token")
