@@ -6,7 +6,6 @@ parsed, before it is read. A message says what there is too much of, where, how 
 Must not know: what a request means.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -178,26 +177,23 @@ class _Schemas:
 
 def _tools(data: dict[str, Any], schemas: _Schemas) -> None:
     count = 0
-    for name, tools in _tool_lists(data):
+    lists = [(name, tools) for name in ("tools", "functions") if type(tools := data.get(name)) is list]
+    if type(items := data.get("input")) is list:
+        # items of Responses may bring some
+        lists += [(f"input[{i}].tools", t) for i, item in enumerate(items) if type(item) is dict and type(t := item.get("tools")) is list]
+    for name, tools in lists:
         count += len(tools)
         _refuse(name, count, "tools", bounds.MAX_TOOLS)
         for position, tool in enumerate(tools):
-            if type(tool) is dict:
-                _tool(tool, name, position, schemas)
-
-
-def _tool_lists(data: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield every list of tools: of the request, of an item of Responses that brings some, and of a namespace in one of them."""
-    lists = [(name, data.get(name)) for name in ("tools", "functions")]
-    items = data.get("input")
-    if isinstance(items, list):
-        lists += [(f"input[{i}].tools", item["tools"]) for i, item in enumerate(items) if type(item) is dict and "tools" in item]
-    for name, tools in lists:
-        if isinstance(tools, list):
-            yield name, tools
-            for position, tool in enumerate(tools):
-                if type(tool) is dict and type(inner := tool.get("tools")) is list:
-                    yield f"{name}[{position}].tools", inner
+            if type(tool) is not dict:
+                continue
+            _tool(tool, name, position, schemas)
+            if type(inner := tool.get("tools")) is list:
+                count += len(inner)
+                _refuse(f"{name}[{position}].tools", count, "tools", bounds.MAX_TOOLS)
+                for place, one in enumerate(inner):
+                    if type(one) is dict:
+                        _tool(one, f"{name}[{position}].tools", place, schemas)
 
 
 _TOOL_LENGTHS = (("name", bounds.MAX_REQUEST_NAME_CHARS), ("description", bounds.MAX_DESCRIPTION_CHARS))

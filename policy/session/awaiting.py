@@ -11,9 +11,11 @@ from protocol.records import Record
 class Awaiting:
     """A session until it has them. Most have none to wait for."""
 
+    _awaiting: bytes | None = None
+    """The request that waits. Of the class until there is one: an object of Python with more than 30 names of its own is slower."""
+
     def __init__(self, call: CallInfo, out: Outbox) -> None:
         self.call, self._out = call, out
-        self._awaiting: bytes | None = None
 
     def begin(self, body: bytes | None) -> None:
         """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or first asks for kept answers or recorded
@@ -26,8 +28,8 @@ class Awaiting:
 
     def answers(self, kept: KeptAnswers) -> None:
         """Take the kept answers that were asked for, and begin."""
-        body, self._awaiting = self._awaiting, None
-        if body is not None:
+        if (body := self._awaiting) is not None:
+            self._awaiting = None
             self._begin(body, kept)
 
     @property

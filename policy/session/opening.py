@@ -59,7 +59,9 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         betas=call.betas, allowed_betas=own, nonce="" if provider.native_tools else nonces.derived(call.nonce, nonces.TOOLS),
         unknown=frozenset(config.unknown), ids=DIALECTS[provider.dialect].ids,
     )  # fmt: skip
-    return Upstream(name, provider.dialect, target, config.private_urls == "pass", provider.counts)
+    # asked for where it matters: a property of the configuration takes as long as the rest of this
+    counts = call.endpoint != "count_tokens" or provider.counts
+    return Upstream(name, provider.dialect, target, config.private_urls == "pass", counts)
 
 
 def chain_of(call: CallInfo, policies: Sequence[Policy], context: Context, config: Config) -> Chain:

@@ -143,7 +143,8 @@ class Session(Awaiting):
 
     def refuse(self, error: PipelineError) -> None:
         """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
-        self._awaiting = None
+        if self.awaits_answers:
+            self._awaiting = None
         self._out.records += opening.records(self.call, None, "", "")
         self._out.put(self._refusal(error))
 

@@ -115,9 +115,9 @@ class _Encoder:
     def _stop_extras(self, event: MessageStop) -> dict[str, Any]:
         extra = event.extra if self._same else {}
         found = {name: extra[name] for name in _STOP_EXTRAS if name in extra} | _fields(extra, "field")
-        said = {"annotations": self._annotations, "provider_calls": [{**c, "input": "".join(c["input"])} for c in self._calls]}
-        if said := {name: value for name, value in said.items() if value}:
-            found["sluice"] = said
+        if self._annotations or self._calls:
+            said = {"annotations": self._annotations, "provider_calls": [{**c, "input": "".join(c["input"])} for c in self._calls]}
+            found["sluice"] = {name: value for name, value in said.items() if value}
         return found
 
     def _attach(self, event: AttachmentDelta) -> bool:
@@ -148,7 +148,8 @@ class _Encoder:
 
     def _takes(self, event: ArgumentsDelta) -> bool:
         """Are these arguments of a call that the client sees?"""
-        if self._is_foreign(self._in(event.index, *_CALLS)):
+        block = self._in(event.index, *_CALLS)
+        if block.kind is BlockKind.SERVER_TOOL_USE and self._is_foreign(block):
             self._calls[-1]["input"].append(event.text)
             return False
         return True

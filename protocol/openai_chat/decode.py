@@ -19,7 +19,7 @@ from protocol.openai_chat.attached import are_annotations, logprobs_of, readable
 from protocol.openai_chat.blocks import Blocks
 from protocol.openai_chat.cited import read_citation, read_sources
 from protocol.openai_chat.finish import MEANINGS
-from protocol.openai_chat.wire import Choice, Chunk, ChunkUsage, Delta, Unknown, read_chunk, read_usage
+from protocol.openai_chat.wire import Choice, Chunk, ChunkUsage, Delta, OddChunk, Unknown, read_chunk, read_usage
 from protocol.sse import parse_event
 from protocol.tame import is_tame
 
@@ -86,7 +86,7 @@ class _Message:
         self._filters: Any = None
         self._native: Any = None
         self._early: list[Event] = []
-        self._sources: Chunk | None = None
+        self._sources: OddChunk | None = None
         """What said last which pages the answer is from, beside its text."""
         self._pages: list[Any] = []
         """Annotations that came while no text was open."""
@@ -95,8 +95,8 @@ class _Message:
         """Take a chunk of a stream, or a whole answer; `content_of` a choice is what it says."""
         if chunk.usage:
             self._count(chunk.usage)
-        if chunk.citations or chunk.search_results:
-            self._sources = chunk
+        if isinstance(chunk, OddChunk):
+            self._odd(chunk)
         if (
             chunk.moderation
             or chunk.x_groq
@@ -117,15 +117,21 @@ class _Message:
                 called = self._content(content or Delta(), choice.logprobs, events)
             if choice.content_filter_results:
                 self._filters = choice.content_filter_results
-            if choice.usage and not chunk.usage:
-                self._count(choice.usage)
             if choice.finish_reason:
                 if self.finish is None:
-                    self._cite(events)
+                    if self._sources is not None:
+                        self._cite(self._sources, events)
                     self.blocks.close(events)
                 self.finish, self._native = choice.finish_reason, choice.native_finish_reason
         if found:
             self._unmodelled(found, called, events)
+
+    def _odd(self, chunk: OddChunk) -> None:
+        if chunk.citations or chunk.search_results:
+            self._sources = chunk
+        for choice in () if chunk.usage else chunk.choices or ():
+            if choice.usage and choice.index == 0:
+                self._count(choice.usage)
 
     def _start(self, chunk: Chunk, choice: Choice, content: Delta | None) -> MessageStart:
         self.started = True
@@ -213,11 +219,9 @@ class _Message:
         if all(self.blocks.attach(BlockKind.TEXT, "", "citation", read_citation(page), events) for page in self._pages):
             self._pages = []
 
-    def _cite(self, events: list[Event]) -> None:
+    def _cite(self, sources: OddChunk, events: list[Event]) -> None:
         """Add the pages that were told beside the text: each a citation without a place, and the search that found them."""
-        if self._sources is None:
-            return
-        found = read_sources(self._sources.citations, self._sources.search_results)
+        found = read_sources(sources.citations, sources.search_results)
         cited = [self.blocks.attach(BlockKind.TEXT, "", "citation", citation, events) for citation in found]
         if found and all(cited):
             self._sources = None
@@ -336,7 +340,7 @@ class StreamDecoder:
         if self._last is not None and said is not None and said.content and not found:
             # as the one before but for its text, like nearly every chunk: what else it says was taken then (0.83x a chunk in bursts)
             last, delta, index = self._last
-            delta.content, last.obfuscation, last.p = said.content, chunk.obfuscation, chunk.p
+            delta.content, last.obfuscation = said.content, chunk.obfuscation
             if chunk == last:
                 return [TextDelta(index, said.content)]
         if chunk.error:

@@ -82,7 +82,6 @@ class Choice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     stop_reason: Any = None
     token_ids: Any = None
     seed: Any = None
-    usage: Any = None
 
 
 class PromptDetails(msgspec.Struct, gc=False):
@@ -128,13 +127,25 @@ class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     kv_transfer_params: Any = None
     x_groq: Any = None
     usage_breakdown: Any = None
+
+
+class OddChoice(Choice, gc=False, forbid_unknown_fields=True):
+    """A choice with what few vendors send."""
+
+    usage: Any = None
+
+
+class OddChunk(Chunk, gc=False, forbid_unknown_fields=True):
+    """A chunk with what few vendors send: it is read at the second try, so that the others pay nothing for it."""
+
+    choices: list[OddChoice] | None = None  # type: ignore[assignment]
     citations: Any = None
     search_results: Any = None
     p: Any = None
 
 
 _MAX_NAME = 60
-_decoder = msgspec.json.Decoder(Chunk)
+_decoder, _odd_decoder = msgspec.json.Decoder(Chunk), msgspec.json.Decoder(OddChunk)
 
 
 def read_usage(value: Any) -> ChunkUsage:
@@ -150,20 +161,24 @@ def read_chunk(data: bytes) -> tuple[Chunk, list[Unknown]]:
     try:
         return _decoder.decode(data), []
     except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    try:
+        return _odd_decoder.decode(data), []
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return _read_slowly(data)
 
 
 def _read_slowly(data: bytes) -> tuple[Chunk, list[Unknown]]:
     try:
         value = loads_foreign(data)
-        found = [Unknown(what, {name: item}) for what, name, item in _take(value, Chunk, "field")]
+        found = [Unknown(what, {name: item}) for what, name, item in _take(value, OddChunk, "field")]
         choices = value.get("choices") if isinstance(value, dict) else None
         for choice in choices if isinstance(choices, list) else ():
             of_choice = _strip_choice(choice)
             # another choice is withheld as a whole
             if isinstance(choice, dict) and choice.get("index", 0) == 0:
                 found += of_choice
-        return msgspec.convert(value, Chunk), found
+        return msgspec.convert(value, OddChunk), found
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError("not a chunk of chat/completions") from error
 
@@ -178,7 +193,7 @@ def _choice_of(**fields: Any) -> dict[str, Any]:
 
 
 def _strip_choice(choice: Any) -> list[Unknown]:
-    found = [Unknown(what, _choice_of(**{name: item})) for what, name, item in _take(choice, Choice, "choice field")]
+    found = [Unknown(what, _choice_of(**{name: item})) for what, name, item in _take(choice, OddChoice, "choice field")]
     if isinstance(choice, dict):
         found += _strip_delta(choice.get("delta")) + _strip_delta(choice.get("message"))
     return found
