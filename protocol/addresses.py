@@ -59,10 +59,9 @@ def refuse_private(request: ChatRequest) -> None:
                 held = part.extra.get("content")
             if held is not None:
                 _refuse(held, "messages")
-    for tool in request.tools:
-        # MCP servers and masks of images: what other tools have there are schemas, of which nothing is fetched
-        if tool.kind == "server":
-            _refuse(tool.extra, "tools")
+    # MCP servers and masks of images: what other tools have there are schemas, of which nothing is fetched
+    if ran := [tool.extra for tool in request.tools if tool.kind == "server"]:
+        _refuse(ran, "tools")
     if isinstance(servers := request.extra.get("mcp_servers"), list):
         _refuse(servers, "mcp_servers")
 

@@ -177,23 +177,30 @@ class _Schemas:
 
 def _tools(data: dict[str, Any], schemas: _Schemas) -> None:
     count = 0
-    lists = [(name, tools) for name in ("tools", "functions") if type(tools := data.get(name)) is list]
+    for name in ("tools", "functions"):
+        if type(tools := data.get(name)) is list:
+            count = _tool_list(tools, name, count, schemas)
     if type(items := data.get("input")) is list:
         # items of Responses may bring some
-        lists += [(f"input[{i}].tools", t) for i, item in enumerate(items) if type(item) is dict and type(t := item.get("tools")) is list]
-    for name, tools in lists:
-        count += len(tools)
-        _refuse(name, count, "tools", bounds.MAX_TOOLS)
-        for position, tool in enumerate(tools):
-            if type(tool) is not dict:
-                continue
+        for position, item in enumerate(items):
+            if type(item) is dict and type(tools := item.get("tools")) is list:
+                count = _tool_list(tools, f"input[{position}].tools", count, schemas)
+
+
+def _tool_list(tools: list[Any], name: str, count: int, schemas: _Schemas) -> int:
+    """Check a list of tools, and the lists of the namespaces in it; returns how many there are with those before."""
+    count += len(tools)
+    _refuse(name, count, "tools", bounds.MAX_TOOLS)
+    for position, tool in enumerate(tools):
+        if type(tool) is dict:
             _tool(tool, name, position, schemas)
-            if type(inner := tool.get("tools")) is list:
+            if "tools" in tool and type(inner := tool["tools"]) is list:
                 count += len(inner)
                 _refuse(f"{name}[{position}].tools", count, "tools", bounds.MAX_TOOLS)
                 for place, one in enumerate(inner):
                     if type(one) is dict:
                         _tool(one, f"{name}[{position}].tools", place, schemas)
+    return count
 
 
 _TOOL_LENGTHS = (("name", bounds.MAX_REQUEST_NAME_CHARS), ("description", bounds.MAX_DESCRIPTION_CHARS))

@@ -151,9 +151,9 @@ def released(slot: Slot) -> list[Event]:
 def executor_of(start: BlockStart) -> Executor:
     """Who runs a call: the client (also where code of the provider asked for it), the provider, an MCP server (or will, once the client
     lets it), the provider's code."""
-    body = start.body or {}
     if start.kind is BlockKind.TOOL_USE:
-        return "mcp_pending" if body.get("executor") == "mcp_pending" else "client"
+        return "mcp_pending" if start.body and start.body.get("executor") == "mcp_pending" else "client"
+    body = start.body or {}
     if body.get("type") in ("mcp_tool_use", "mcp_call"):
         return "mcp"
     caller = body.get("caller")
@@ -162,7 +162,9 @@ def executor_of(start: BlockStart) -> Executor:
 
 def server_of(body: dict[str, Any] | None) -> str:
     """The MCP server that a call or result names, or an empty string."""
-    name = (body or {}).get("server_name") or (body or {}).get("server_label")
+    if not body:
+        return ""
+    name = body.get("server_name") or body.get("server_label")
     return name if isinstance(name, str) else ""
 
 
