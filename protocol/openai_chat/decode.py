@@ -104,6 +104,9 @@ class _Message:
             or (not self.started and (chunk.prompt_filter_results or chunk.provider))
         ):
             self._fields |= _tame(chunk, _TOP_FIELDS)
+            if not chunk.usage and isinstance(chunk.x_groq, dict) and chunk.x_groq.get("usage"):
+                # Groq's compound models say it nowhere else
+                self._count(chunk.x_groq["usage"])
         called: list[int] = []
         for choice in chunk.choices or ():
             if choice.index != 0:

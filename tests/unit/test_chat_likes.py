@@ -91,6 +91,12 @@ QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
         {"calls": [("", "f", "{}")]}),
     ("Kimi of before: usage in the choice", [HI, one({}, "stop", {"usage": {"prompt_tokens": 3, "completion_tokens": 2}})],
         {"text": "hi", "usage": Usage(3, 2)}),
+    ("Groq's compound models: usage under x_groq alone", [HI, one({}, "stop", x_groq={"usage": {
+        "queue_time": 0.2, "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}})],
+        {"usage": Usage(3, 2)}),
+    ("Groq: usage under x_groq too", [HI, one({}, "stop", usage={"prompt_tokens": 3, "completion_tokens": 2}, x_groq={
+        "usage": {"prompt_tokens": 9, "completion_tokens": 9}})],
+        {"usage": Usage(3, 2)}),
     ("xAI: reasoning counted apart", [HI, one({}, "stop", usage={
         "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 12, "completion_tokens_details": {"reasoning_tokens": 7}})],
         {"usage": Usage(3, 9, None, None, 7)}),
