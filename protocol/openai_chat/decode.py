@@ -37,6 +37,8 @@ _CUT = "the upstream ended its answer without finishing it"
 def _usage(usage: ChunkUsage) -> Usage:
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     cached = prompt.cached_tokens if prompt else None
+    if cached is None:
+        cached = usage.cached_tokens if usage.prompt_cache_hit_tokens is None else usage.prompt_cache_hit_tokens
     written = prompt.cache_write_tokens if prompt else None
     fresh = None if usage.prompt_tokens is None else max(0, usage.prompt_tokens - (cached or 0) - (written or 0))
     said, thought = usage.completion_tokens, completion.reasoning_tokens if completion else None

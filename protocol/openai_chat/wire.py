@@ -105,6 +105,10 @@ class ChunkUsage(msgspec.Struct, gc=False):
     total_tokens: Count | None = None
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
+    prompt_cache_hit_tokens: Count | None = None
+    """DeepSeek's word for those of the prompt that were cached."""
+    cached_tokens: Count | None = None
+    """Moonshot's."""
 
 
 class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):

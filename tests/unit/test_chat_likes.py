@@ -97,6 +97,15 @@ QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
     ("Groq: usage under x_groq too", [HI, one({}, "stop", usage={"prompt_tokens": 3, "completion_tokens": 2}, x_groq={
         "usage": {"prompt_tokens": 9, "completion_tokens": 9}})],
         {"usage": Usage(3, 2)}),
+    ("Moonshot: cached tokens beside the details", [HI, one({}, "stop", usage={
+        "prompt_tokens": 9, "completion_tokens": 2, "cached_tokens": 8})],
+        {"usage": Usage(1, 2, 8)}),
+    ("DeepSeek: cached tokens beside the details", [HI, one({}, "stop", usage={
+        "prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 1})],
+        {"usage": Usage(1, 2, 8)}),
+    ("both: what the details say counts", [HI, one({}, "stop", usage={
+        "prompt_tokens": 9, "completion_tokens": 2, "cached_tokens": 8, "prompt_tokens_details": {"cached_tokens": 0}})],
+        {"usage": Usage(9, 2, 0)}),
     ("xAI: reasoning counted apart", [HI, one({}, "stop", usage={
         "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 12, "completion_tokens_details": {"reasoning_tokens": 7}})],
         {"usage": Usage(3, 9, None, None, 7)}),
