@@ -35,6 +35,8 @@ class Blocks:
         self._open: tuple[int, BlockKind, str] | None = None
         self._calls: dict[int | str, Call] = {}
         self._last: Call | None = None
+        self._unnumbered = self._first = 0
+        """Calls that began without an index, and which of them was the first in its chunk."""
         self._open_calls: list[Call] = []
 
     def text(self, kind: BlockKind, text: str, events: list[Event], name: str = "") -> None:
@@ -109,6 +111,8 @@ class Blocks:
         if call is None:
             call = self._new_call(_key(position, fragment), fragment.id or "", "native", events)
             call.is_custom = custom is not None or fragment.type == "custom"
+            if fragment.index is None:
+                self._number(position, call)
         self._last = call
         if custom is not None and not call.name and not call.waiting:
             call.is_custom = True
@@ -119,6 +123,18 @@ class Blocks:
             text = dumps(text)[1:-1].decode()
         self._add(call, fragment.id, name, text, events)
         return call.block
+
+    def _number(self, position: int, call: Call) -> None:
+        """A call began without an index: later fragments may have the one that it would have."""
+        self._calls.setdefault(self._unnumbered, call)
+        self._first = self._unnumbered - position
+        self._unnumbered += 1
+
+    def place(self, fragments: list[ToolCall]) -> None:
+        """Give those of several fragments in one chunk that name no call the index of the one that began at their position."""
+        for number, fragment in enumerate(fragments, self._first):
+            if fragment.index is None and not fragment.id and 0 <= number < self._unnumbered and not _name(fragment):
+                fragment.index = number
 
     def _new_call(self, key: int | str, id: str, form: Form, events: list[Event]) -> Call:
         self.close_text(events)
@@ -169,6 +185,11 @@ class Blocks:
             events.append(BlockStop(call.block))
             call.is_open = False
         self._open_calls = []
+
+
+def _name(fragment: ToolCall) -> str | None:
+    told = fragment.custom or fragment.function
+    return told.name if told is not None else None
 
 
 def _key(position: int, fragment: ToolCall) -> int | str:

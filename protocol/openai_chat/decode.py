@@ -182,6 +182,8 @@ class _Message:
             self._annotations(delta.annotations, events)
         called: list[int] = []
         if delta.tool_calls:
+            if len(delta.tool_calls) > 1:
+                blocks.place(delta.tool_calls)
             for position, call in enumerate(delta.tool_calls):
                 if call.type not in (None, "function", "custom", ""):
                     events.append(Opaque("tool call of another type"))

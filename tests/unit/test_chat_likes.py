@@ -77,6 +77,14 @@ def calls(events: list[Event]) -> list[tuple[str, str, str]]:
     return [(start.id, start.name, said[i]) for i, start in begun.items()]
 
 
+def begun(id: str, name: str, arguments: str = "") -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def more(arguments: str) -> dict[str, Any]:
+    return {"function": {"arguments": arguments}}
+
+
 HI, STOP = one({"content": "hi"}), one({}, "stop")
 QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
     ("Mistral: lists of thinking and text", [
@@ -86,6 +94,24 @@ QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
     ("a call without index, arguments as an object", [
         one({"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"a": 1}}}]}, "tool_calls")],
         {"calls": [("c", "f", '{"a":1}')]}),
+    ("Moonshot: fragments without index go on at their position", [
+        one({"tool_calls": [begun("a", "f"), begun("b", "g")]}), one({"tool_calls": [more('{"x"'), more('{"y"')]}),
+        one({"tool_calls": [more(":1}"), more(":2}")]}, "tool_calls")],
+        {"calls": [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')]}),
+    ("Moonshot: only later fragments have an index", [
+        one({"tool_calls": [begun("a", "f", "{"), begun("b", "g", "[")]}),
+        one({"tool_calls": [{"index": 1, **more("]")}, {"index": 0, **more("}")}]}, "tool_calls")],
+        {"calls": [("a", "f", "{}"), ("b", "g", "[]")]}),
+    ("a lone fragment goes on with the last call", [
+        one({"tool_calls": [begun("a", "f", "{}"), begun("b", "g", "{")]}), one({"tool_calls": [more("}")]}, "tool_calls")],
+        {"calls": [("a", "f", "{}"), ("b", "g", "{}")]}),
+    ("calls without index in chunks of their own", [
+        one({"tool_calls": [begun("a", "f", "{}")]}), one({"tool_calls": [begun("b", "g"), begun("c", "h")]}),
+        one({"tool_calls": [more('{"y":2}'), more("{}")]}), one({"tool_calls": [begun("", "i", "{}"), begun("", "i", "{}")]}, "tool_calls")],
+        {"calls": [("a", "f", "{}"), ("b", "g", '{"y":2}'), ("c", "h", "{}"), ("", "i", "{}"), ("", "i", "{}")]}),
+    ("an index after calls without one begins another", [
+        one({"tool_calls": [begun("a", "f", "{}")]}), one({"tool_calls": [{"index": 0, **begun("b", "g", "{}")}]}, "tool_calls")],
+        {"calls": [("a", "f", "{}"), ("b", "g", "{}")]}),
     ("llama.cpp: ids may be empty", [
         one({"tool_calls": [{"index": 0, "id": "", "function": {"name": "f", "arguments": "{}"}}]}, "tool_calls")],
         {"calls": [("", "f", "{}")]}),
