@@ -105,7 +105,7 @@ class _Message:
             or chunk.usage_breakdown
             or (not self.started and (chunk.prompt_filter_results or chunk.provider))
         ):
-            self._fields |= _tame(chunk, _TOP_FIELDS)
+            self._beside(chunk, events)
             if not chunk.usage and isinstance(chunk.x_groq, dict) and chunk.x_groq.get("usage"):
                 # Groq's compound models say it nowhere else
                 self._count(chunk.x_groq["usage"])
@@ -137,6 +137,14 @@ class _Message:
         for choice in () if chunk.usage else chunk.choices or ():
             if choice.usage and choice.index == 0:
                 self._count(choice.usage)
+
+    def _beside(self, chunk: Chunk, events: list[Event]) -> None:
+        """Keep what is said beside the answer; what is more than words and numbers is named and waits for the setting `unknown`."""
+        told = {name: value for name in _TOP_FIELDS if (value := getattr(chunk, name))}
+        self._fields |= (kept := {name: value for name, value in told.items() if is_tame(value)})
+        for name, value in told.items():
+            if name not in kept:
+                self._release(Unknown(f"field {name}", {name: value}), -1, events)
 
     def _start(self, chunk: Chunk, choice: Choice, content: Delta | None) -> MessageStart:
         self.started = True

@@ -20,6 +20,7 @@ from protocol.events import (
     Event,
     MessageStop,
     Opaque,
+    RawDelta,
     StopReason,
     TextDelta,
     UpstreamFailed,
@@ -107,7 +108,8 @@ QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
         {"calls": [("a", "f", "{}"), ("b", "g", "{}")]}),
     ("calls without index in chunks of their own", [
         one({"tool_calls": [begun("a", "f", "{}")]}), one({"tool_calls": [begun("b", "g"), begun("c", "h")]}),
-        one({"tool_calls": [more('{"y":2}'), more("{}")]}), one({"tool_calls": [begun("", "i", "{}"), begun("", "i", "{}")]}, "tool_calls")],
+        one({"tool_calls": [more('{"y":2}'), more("{}")]}),
+        one({"tool_calls": [begun("", "i", "{}"), begun("", "i", "{}")]}, "tool_calls")],
         {"calls": [("a", "f", "{}"), ("b", "g", '{"y":2}'), ("c", "h", "{}"), ("", "i", "{}"), ("", "i", "{}")]}),
     ("an index after calls without one begins another", [
         one({"tool_calls": [begun("a", "f", "{}")]}), one({"tool_calls": [{"index": 0, **begun("b", "g", "{}")}]}, "tool_calls")],
@@ -160,6 +162,17 @@ def test_what_a_vendor_does_otherwise_is_read(what: str, said: list[dict[str, An
         found["failed"] = stop.kind
     assert {name: found.get(name) for name in want} == want
     assert not [e for e in events if isinstance(e, Opaque)]
+
+
+@pytest.mark.parametrize("field", ["moderation", "x_groq", "provider"])
+def test_what_stands_beside_the_answer_and_is_no_word_is_withheld_by_name(field: str) -> None:
+    told = {"results": [{"categories": {"hate/threatening": False}, "reason": "some prose"}]}
+    said = [HI, one({}, "stop", **({} if field == "provider" else {field: told}))]
+    said[0] = {**HI, "provider": "A whole sentence."} if field == "provider" else HI
+    assert [e.what for e in chunks(*said) if isinstance(e, Opaque)] == [f"field {field}"]
+    named = DIALECTS["openai"].decoder(frozenset((f"field {field}",)))
+    events = [e for c in said for e in named.feed(b"data: " + json.dumps(c).encode() + b"\n\n")]
+    assert [e.body[field] for e in events if isinstance(e, RawDelta)] == [said[0].get(field) or told]
 
 
 def test_pages_beside_the_text_are_citations_and_the_search_is_on_record() -> None:
