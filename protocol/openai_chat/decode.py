@@ -24,6 +24,8 @@ from protocol.sse import parse_event
 from protocol.tame import is_tame
 
 _TOP_FIELDS = ("prompt_filter_results", "provider", "moderation", "x_groq", "usage_breakdown")
+_ODD_FIELDS = ("time_info", "timings", "request_id", "generationId", "metadata")
+"""The same, of few vendors: Cerebras, llama.cpp, Z.ai, Vercel's gateway, Together."""
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
 _MAX_DONE = 20
@@ -98,14 +100,14 @@ class _Message:
         if chunk.usage:
             self._count(chunk.usage)
         if isinstance(chunk, OddChunk):
-            self._odd(chunk)
+            self._odd(chunk, events)
         if (
             chunk.moderation
             or chunk.x_groq
             or chunk.usage_breakdown
             or (not self.started and (chunk.prompt_filter_results or chunk.provider))
         ):
-            self._beside(chunk, events)
+            self._beside(chunk, _TOP_FIELDS, events)
             if not chunk.usage and isinstance(chunk.x_groq, dict) and chunk.x_groq.get("usage"):
                 # Groq's compound models say it nowhere else
                 self._count(chunk.x_groq["usage"])
@@ -131,16 +133,17 @@ class _Message:
         if found:
             self._unmodelled(found, called, events)
 
-    def _odd(self, chunk: OddChunk) -> None:
+    def _odd(self, chunk: OddChunk, events: list[Event]) -> None:
+        self._beside(chunk, _ODD_FIELDS, events)
         if chunk.citations or chunk.search_results:
             self._sources = chunk
         for choice in () if chunk.usage else chunk.choices or ():
             if choice.usage and choice.index == 0:
                 self._count(choice.usage)
 
-    def _beside(self, chunk: Chunk, events: list[Event]) -> None:
-        """Keep what is said beside the answer; what is more than words and numbers is named and waits for the setting `unknown`."""
-        told = {name: value for name in _TOP_FIELDS if (value := getattr(chunk, name))}
+    def _beside(self, chunk: Chunk, names: tuple[str, ...], events: list[Event]) -> None:
+        """Keep what is said beside the answer; what is more than words and numbers is withheld, unless the setting `unknown` names it."""
+        told = {name: value for name in names if (value := getattr(chunk, name))}
         self._fields |= (kept := {name: value for name, value in told.items() if is_tame(value)})
         for name, value in told.items():
             if name not in kept:

@@ -146,6 +146,11 @@ class OddChunk(Chunk, gc=False, forbid_unknown_fields=True):
     citations: Any = None
     search_results: Any = None
     p: Any = None
+    time_info: Any = None
+    timings: Any = None
+    request_id: Any = None
+    generationId: Any = None
+    metadata: Any = None
 
 
 _MAX_NAME = 60

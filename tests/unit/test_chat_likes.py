@@ -164,7 +164,25 @@ def test_what_a_vendor_does_otherwise_is_read(what: str, said: list[dict[str, An
     assert not [e for e in events if isinstance(e, Opaque)]
 
 
-@pytest.mark.parametrize("field", ["moderation", "x_groq", "provider"])
+BESIDE: dict[str, Any] = {
+    "time_info": {"queue_time": 0.002, "created": 1779146781.78}, "timings": {"predicted_n": 3}, "request_id": "20260701073925df",
+    "generationId": "gen_01M0", "metadata": {"weight_version": "default"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_bookkeeping_of_few_vendors_reaches_clients_of_the_dialect(stream: bool) -> None:
+    said = [HI, {**STOP, **BESIDE}]
+    body = {"id": "m", "choices": [{"index": 0, "message": {"content": "hi"}, "finish_reason": "stop"}], **BESIDE}
+    events = chunks(*said) if stream else codecs.decode_whole("openai", json.dumps(body).encode())
+    assert not [e for e in events if isinstance(e, Opaque)]
+    request = ChatRequest(dialect="openai", model="m", stream=stream)
+    sent = DIALECTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events))
+    last = sent.split(b"data: ")[-2] if stream else sent
+    assert {name: value for name, value in json.loads(last).items() if name in BESIDE} == BESIDE
+
+
+@pytest.mark.parametrize("field", ["moderation", "x_groq", "provider", *BESIDE])
 def test_what_stands_beside_the_answer_and_is_no_word_is_withheld_by_name(field: str) -> None:
     told = {"results": [{"categories": {"hate/threatening": False}, "reason": "some prose"}]}
     said = [HI, one({}, "stop", **({} if field == "provider" else {field: told}))]
