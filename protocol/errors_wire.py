@@ -55,10 +55,22 @@ def upstream_sentence(payload: Any) -> str | None:
     return message[:_MAX_MESSAGE] if isinstance(message, str) else None
 
 
+def with_object(payload: Any) -> Any:
+    """Return an error payload with an object as its `error`: xAI has a sentence there, others have nothing around the object."""
+    if isinstance(payload, list) and len(payload) == 1:
+        payload = payload[0]
+    if not isinstance(payload, dict) or isinstance(payload.get("error"), dict):
+        return payload
+    for told in (payload.get("error"), payload.get("message"), payload.get("detail")):
+        if isinstance(told, str):
+            return {**payload, "error": {**payload, "message": told}}
+    return payload
+
+
 def parse_error(body: bytes) -> tuple[Any, dict[str, Any]]:
     """Return an upstream's error payload and the object `error` in it; None and nothing where they are not there."""
     try:
-        parsed = msgspec.json.decode(body)
+        parsed = with_object(msgspec.json.decode(body))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None, {}
     error = parsed.get("error") if isinstance(parsed, dict) else None

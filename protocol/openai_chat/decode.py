@@ -29,6 +29,8 @@ _ODD_FIELDS = ("time_info", "timings", "request_id", "generationId", "metadata")
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
 _MAX_DONE = 20
+_ERROR = "error"
+"""The object that an error of Mistral's or vLLM's is, without another around it."""
 _DONE = "chat.completion.done"
 """Perplexity's last chunk, which repeats the whole message beside an empty delta."""
 _DELTA, _MESSAGE = attrgetter("delta"), attrgetter("message")
@@ -52,6 +54,7 @@ def _usage(usage: ChunkUsage) -> Usage:
 
 def _failed(payload: Any) -> UpstreamFailed:
     """Rebuild an error payload from its message alone."""
+    payload = errors_wire.with_object(payload)
     if isinstance(payload, dict) and not isinstance(payload.get("error"), dict):
         payload = {"error": payload}
     code = payload["error"].get("code") if isinstance(payload, dict) else None
@@ -361,7 +364,7 @@ class StreamDecoder:
             delta.content, last.obfuscation = said.content, chunk.obfuscation
             if chunk == last:
                 return [TextDelta(index, said.content)]
-        if chunk.error:
+        if chunk.error or (found and chunk.object == _ERROR):
             return self._error(_error_of(chunk, found))
         events: list[Event] = []
         self._message.take(chunk, found, _DELTA, events)
@@ -401,7 +404,7 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
         answer, found = read_chunk(body)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
-    if answer.error:
+    if answer.error or (found and answer.object == _ERROR):
         return [_failed(_error_of(answer, found))]
     choice = next((c for c in answer.choices or () if c.index == 0), None)
     if choice is None or (choice.message is None and choice.finish_reason != "content_filter"):

@@ -6,11 +6,15 @@ from typing import Any
 import msgspec
 
 from protocol.errors import PipelineError
-from protocol.errors_wire import NOT_THE_CLIENTS, clean, client_view, failure, kind_of_status, parse_error
+from protocol.errors_wire import NOT_THE_CLIENTS, clean, client_view, failure, kind_of_status, parse_error, upstream_sentence
 from protocol.events import UpstreamFailed
 from protocol.sse import escape_breaks
 
-_CONTEXT = re.compile(r"context.length|context.window|context limit|(?:prompt|input|request) is too long|maximum number of tokens", re.I)
+_CONTEXT = re.compile(
+    r"context.length|context.window|context limit|maximum prompt length|(?:prompt|input|request) is too long|maximum number of tokens", re.I
+)
+_KEY = re.compile(r"(?:incorrect|invalid) api key|api key (?:not valid|is invalid)", re.I)
+"""xAI refuses a key with the status of a bad request."""
 _CONTEXT_CODE = "context_length_exceeded"
 _NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,100}")
 _STATUSES: dict[str, tuple[int, str, str | None]] = {
@@ -36,6 +40,8 @@ def decode_error(status: int, body: bytes, retry_after: str | None) -> UpstreamF
     code, param = _name(error.get("code")), _name(error.get("param"))
     # OpenAI says 429 for an account without money
     kind = "billing_error" if code == "insufficient_quota" else kind_of_status(status)
+    if status == 400 and _KEY.search(upstream_sentence(payload) or ""):
+        kind = "authentication_error"
     return failure(kind, payload, status, retry_after, code, param)
 
 

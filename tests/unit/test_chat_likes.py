@@ -146,6 +146,9 @@ QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
         {"stop": StopReason.REFUSAL}),
     ("Azure: filters before the first choice", [{"id": "", "model": "", "choices": [], "prompt_filter_results": [
         {"prompt_index": 0, "content_filter_results": {"hate": {"filtered": False, "severity": "safe"}}}]}, HI, STOP], {"text": "hi"}),
+    ("vLLM, Mistral: an error without another object around it", [HI, {
+        "object": "error", "message": "too long", "type": "BadRequestError", "param": None, "code": 400}],
+        {"failed": "invalid_request_error"}),
     ("Azure: an error in an answer that says 200", [{"error": {"message": "filtered", "code": "content_filter", "status": 400}}],
         {"failed": "invalid_request_error"}),
 ]  # fmt: skip
@@ -268,6 +271,11 @@ def test_recordings_of_vendors_reach_both_clients(name: str, cut: bool) -> None:
         message = anthropic_answer(DIALECTS["anthropic"].encoder(request, call_id="c", created=1).encode(by_block(events)), stream=stream)
         assert "".join(b.text for b in message.content if b.type == "text") == said
         assert [b.name for b in message.content if b.type == "tool_use"] == [n for n, _ in wanted]
+
+
+def test_an_error_without_another_object_around_it_is_one_in_a_whole_answer() -> None:
+    body = b'{"object":"error","message":"too long","type":"BadRequestError","param":null,"code":400}'
+    assert codecs.decode_whole("openai", body) == [UpstreamFailed("invalid_request_error", "too long")]
 
 
 @pytest.mark.parametrize("name", ERRORS or ["none"])

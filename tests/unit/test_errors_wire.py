@@ -66,6 +66,9 @@ def test_context_overflow_and_headers() -> None:
     assert json.loads(DIALECTS["openai"].failed_response(long)[2])["error"]["code"] == "context_length_exceeded"
     for bad in (None, "x" * 50, "7\r\nset-cookie: a", "é"):
         assert "retry-after" not in DIALECTS["openai"].failed_response(UpstreamFailed("rate_limit_error", "m", 429, bad))[1]
+    body = b'{"code":"x","error":"This model\'s maximum prompt length is 131072 but the request contains 625078 tokens."}'
+    told = DIALECTS["openai"].failed_response(DIALECTS["openai"].decode_error(400, body, None))[2]
+    assert json.loads(told)["error"]["code"] == "context_length_exceeded"
     # within an answer of status 200: it was paid for
     assert DIALECTS["openai"].failed_response(UpstreamFailed("api_error", "m"))[1]["x-should-retry"] == "false"
 
@@ -85,6 +88,29 @@ def test_context_overflow_and_headers() -> None:
             ("invalid_request_error", "the upstream refused a tool call that its model wrote"),
         ),
         ("openai", 400, b'{"error":{"message":7}}', ("invalid_request_error", "the upstream answered with status 400")),
+        ("openai", 400, b'{"code":"Client specified an invalid argument","error":"the prompt"}', ("invalid_request_error", "the prompt")),
+        ("openai", 500, b'{"object":"error","message":"busy","type":"internal_server_error","code":"1000"}', ("api_error", "busy")),
+        ("openai", 401, b'{"code":401,"reason":"Unauthorized","message":"bad key"}', ("authentication_error", "bad key")),
+        ("openai", 404, b'{"detail":"Not Found"}', ("not_found_error", "Not Found")),
+        ("openai", 400, b'[{"error":{"message":"in a list"}}]', ("invalid_request_error", "in a list")),
+        (
+            "openai",
+            400,
+            b'{"error":"m","failed_generation":"rm"}',
+            ("invalid_request_error", "the upstream refused a tool call that its model wrote"),
+        ),
+        (
+            "openai",
+            400,
+            b'{"code":"x","error":"Incorrect API key provided: in***ey."}',
+            ("authentication_error", "Incorrect API key provided: in***ey."),
+        ),
+        (
+            "openai",
+            422,
+            b'{"object":"error","message":{"detail":[{"msg":"m"}]}}',
+            ("invalid_request_error", "the upstream answered with status 422"),
+        ),
         ("openai", 400, b"[1]", ("invalid_request_error", "the upstream answered with status 400")),
         ("anthropic", 529, b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}', ("overloaded_error", "busy")),
         ("anthropic", 500, b'{"type":"error","error":{"type":"timeout_error","message":"busy"}}', ("timeout_error", "busy")),

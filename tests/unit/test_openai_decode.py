@@ -259,7 +259,7 @@ def test_errors_inside_a_stream_are_rebuilt() -> None:
         (b'event: error\ndata: {"message":"m"}\n\n', "m"),
         (b'data: {"error":{"message":7}}\n\n', "the upstream reported an error"),
         (b"event: error\ndata: plain\n\n", "the upstream reported an error"),
-        (b'data: {"error":"text"}\n\n', "the upstream reported an error"),
+        (b'data: {"error":"text"}\n\n', "text"),
         (b'data: {"error":{"message":"m"},"choices":7}\n\n', "m"),
     ):
         assert decode("openai", [data]) == [UpstreamFailed("api_error", message)]
