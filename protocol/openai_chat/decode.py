@@ -29,8 +29,6 @@ _ODD_FIELDS = ("time_info", "timings", "request_id", "generationId", "metadata")
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
 _MAX_DONE = 20
-_ERROR = "error"
-"""The object that an error of Mistral's or vLLM's is, without another around it."""
 _DONE = "chat.completion.done"
 """Perplexity's last chunk, which repeats the whole message beside an empty delta."""
 _DELTA, _MESSAGE = attrgetter("delta"), attrgetter("message")
@@ -38,11 +36,8 @@ _DELTA, _MESSAGE = attrgetter("delta"), attrgetter("message")
 _CUT = "the upstream ended its answer without finishing it"
 
 
-def _usage(usage: ChunkUsage) -> Usage:
+def _usage(usage: ChunkUsage, cached: int | None) -> Usage:
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-    cached = prompt.cached_tokens if prompt else None
-    if cached is None:
-        cached = usage.cached_tokens if usage.prompt_cache_hit_tokens is None else usage.prompt_cache_hit_tokens
     written = prompt.cache_write_tokens if prompt else None
     fresh = None if usage.prompt_tokens is None else max(0, usage.prompt_tokens - (cached or 0) - (written or 0))
     said, thought = usage.completion_tokens, completion.reasoning_tokens if completion else None
@@ -171,10 +166,10 @@ class _Message:
     def _count(self, usage: Any) -> None:
         """Take usage; what is said last counts."""
         try:
-            counts = read_usage(usage)
+            counts, cached = read_usage(usage)
         except ValueError as error:
             raise RemoteProtocolError("upstream sent usage that is not one of its dialect") from error
-        self._usage = self._usage.updated(_usage(counts))
+        self._usage = self._usage.updated(_usage(counts, cached))
         self._usage_object = usage
         self._total = counts.total_tokens if counts.total_tokens is not None else self._total
 
@@ -195,10 +190,10 @@ class _Message:
             # before the calls of a whole answer: they go with its text
             self._annotations(delta.annotations, events)
         called: list[int] = []
-        if delta.tool_calls:
-            if len(delta.tool_calls) > 1:
-                blocks.place(delta.tool_calls)
-            for position, call in enumerate(delta.tool_calls):
+        if calls := delta.tool_calls:
+            if len(calls) > 1:
+                blocks.place(calls)
+            for position, call in enumerate(calls):
                 if call.type not in (None, "function", "custom", ""):
                     events.append(Opaque("tool call of another type"))
                     called.append(-1)
@@ -364,7 +359,7 @@ class StreamDecoder:
             delta.content, last.obfuscation = said.content, chunk.obfuscation
             if chunk == last:
                 return [TextDelta(index, said.content)]
-        if chunk.error or (found and chunk.object == _ERROR):
+        if chunk.error:
             return self._error(_error_of(chunk, found))
         events: list[Event] = []
         self._message.take(chunk, found, _DELTA, events)
@@ -404,7 +399,7 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
         answer, found = read_chunk(body)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
-    if answer.error or (found and answer.object == _ERROR):
+    if answer.error:
         return [_failed(_error_of(answer, found))]
     choice = next((c for c in answer.choices or () if c.index == 0), None)
     if choice is None or (choice.message is None and choice.finish_reason != "content_filter"):

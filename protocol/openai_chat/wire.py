@@ -105,10 +105,13 @@ class ChunkUsage(msgspec.Struct, gc=False):
     total_tokens: Count | None = None
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
+
+
+class CachedBeside(msgspec.Struct, gc=False):
+    """Cached tokens of the prompt where they are not in its details: as DeepSeek says it, and as Moonshot does."""
+
     prompt_cache_hit_tokens: Count | None = None
-    """DeepSeek's word for those of the prompt that were cached."""
     cached_tokens: Count | None = None
-    """Moonshot's."""
 
 
 class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -157,10 +160,14 @@ _MAX_NAME = 60
 _decoder, _odd_decoder = msgspec.json.Decoder(Chunk), msgspec.json.Decoder(OddChunk)
 
 
-def read_usage(value: Any) -> ChunkUsage:
-    """Return the counts of a usage object. Raises ValueError."""
+def read_usage(value: Any) -> tuple[ChunkUsage, int | None]:
+    """Return the counts of a usage object, and the cached tokens of the prompt. Raises ValueError."""
     try:
-        return msgspec.convert(value, ChunkUsage)
+        usage = msgspec.convert(value, ChunkUsage)
+        if usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens is not None:
+            return usage, usage.prompt_tokens_details.cached_tokens
+        beside = msgspec.convert(value, CachedBeside)
+        return usage, beside.cached_tokens if beside.prompt_cache_hit_tokens is None else beside.prompt_cache_hit_tokens
     except msgspec.ValidationError as error:
         raise ValueError("not the usage of chat/completions") from error
 
@@ -180,6 +187,9 @@ def read_chunk(data: bytes) -> tuple[Chunk, list[Unknown]]:
 def _read_slowly(data: bytes) -> tuple[Chunk, list[Unknown]]:
     try:
         value = loads_foreign(data)
+        if isinstance(value, dict) and value.get("object") == "error":
+            # Mistral's, vLLM's: without another object around it
+            return OddChunk(error=value.get("error") or value), []
         found = [Unknown(what, {name: item}) for what, name, item in _take(value, OddChunk, "field")]
         choices = value.get("choices") if isinstance(value, dict) else None
         for choice in choices if isinstance(choices, list) else ():
