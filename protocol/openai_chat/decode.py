@@ -124,6 +124,9 @@ class _Message:
                 self._filters = choice.content_filter_results
             if choice.finish_reason:
                 if self.finish is None:
+                    if self._pages:
+                        # they came before the text
+                        self._attach_pages(events)
                     if self._sources is not None:
                         self._cite(self._sources, events)
                     self.blocks.close(events)
@@ -232,6 +235,9 @@ class _Message:
             return
         # OpenRouter sends what its search found before the text, or after the finish
         self._pages += annotations
+        self._attach_pages(events)
+
+    def _attach_pages(self, events: list[Event]) -> None:
         if all(self.blocks.attach(BlockKind.TEXT, "", "citation", read_citation(page), events) for page in self._pages):
             self._pages = []
 

@@ -211,6 +211,14 @@ def test_pages_beside_the_text_are_citations_and_the_search_is_on_record() -> No
     assert [e.what for e in late if isinstance(e, Opaque)] == ["field citations"], "no text is open for it"
 
 
+@pytest.mark.parametrize("last", [STOP, one({"content": "!"}, "stop")], ids=["alone", "beside text"])
+def test_pages_that_come_before_the_text_are_citations_of_it(last: dict[str, Any]) -> None:
+    pages = [{"type": "url_citation", "url_citation": {"url": f"https://{n}", "title": n, "start_index": 0, "end_index": 0}} for n in "ab"]
+    events = chunks(*[one({"content": "", "annotations": [page]}) for page in pages], HI, last)
+    assert [e.value.url for e in events if isinstance(e, AttachmentDelta)] == ["https://a", "https://b"]
+    assert [e.kind for e in events if isinstance(e, BlockStart)] == [BlockKind.TEXT]
+
+
 def asked(model: str, dialect: str = "openai", **fields: Any) -> Any:
     body = {"model": model, "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], **fields}
     request = DIALECTS[dialect].decode_request(json.dumps(body).encode())
