@@ -18,7 +18,7 @@ _CITATION = frozenset(("start_index", "end_index", "title", "url", "content"))
 
 
 def logprobs_of(value: Any, texts: dict[str, str]) -> dict[str, dict[str, Any]] | None:
-    """Split log probabilities by what they are of: `texts` is the content and the refusal of the same chunk.
+    """Split log probabilities by what they are of: `texts` is what the same chunk says, by field.
 
     Returns one object for each that has some, None where the tokens are not exactly those texts.
     """

@@ -185,6 +185,8 @@ class _Message:
             self._reasoning(delta, events)
         if logprobs:
             logprobs = self._split(logprobs, delta, events)
+            if thought := logprobs.get("reasoning_content"):
+                blocks.attach(BlockKind.THINKING, "reasoning_content", "logprobs", thought, events)
         if delta.content:
             blocks.text(BlockKind.TEXT, delta.content, events)
             if logprobs:
@@ -222,8 +224,9 @@ class _Message:
             blocks.attach_details(details, events)
 
     def _split(self, logprobs: Any, delta: Delta, events: list[Event]) -> dict[str, Any]:
-        """Return the log probabilities by the text that they are of."""
-        parts = logprobs_of(logprobs, {"content": delta.content or "", "refusal": delta.refusal or ""})
+        """Return the log probabilities by the text that they are of; DeepSeek has those of its reasoning too."""
+        told = {"content": delta.content, "refusal": delta.refusal, "reasoning_content": delta.reasoning_content}
+        parts = logprobs_of(logprobs, {name: text or "" for name, text in told.items()})
         if parts is None:
             body = {"choices": [{"index": 0, "delta": {}, "logprobs": logprobs}]}
             self._release(Unknown("logprobs", body), -1, events)

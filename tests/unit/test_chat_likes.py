@@ -219,6 +219,32 @@ def test_pages_that_come_before_the_text_are_citations_of_it(last: dict[str, Any
     assert [e.kind for e in events if isinstance(e, BlockStart)] == [BlockKind.TEXT]
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_log_probabilities_of_reasoning_go_with_it(stream: bool) -> None:
+    def of(*tokens: str) -> list[dict[str, Any]]:
+        return [{"token": t, "logprob": -0.1, "bytes": list(t.encode()), "top_logprobs": []} for t in tokens]
+
+    said = [
+        one({"reasoning_content": "h"}, None, {"logprobs": {"reasoning_content": of("h"), "content": None}}),
+        one({"reasoning_content": "m", "content": "h"}, None, {"logprobs": {"reasoning_content": of("m"), "content": of("h")}}),
+        one({"content": "i"}, "stop", {"logprobs": {"content": of("i")}}),
+    ]
+    message, entries = {"reasoning_content": "hm", "content": "hi"}, {"reasoning_content": of("h", "m"), "content": of("h", "i")}
+    whole = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": entries}
+    events = chunks(*said) if stream else codecs.decode_whole("openai", json.dumps({"id": "m", "choices": [whole]}).encode())
+    assert not [e for e in events if isinstance(e, Opaque)]
+    for streamed in (True, False):
+        request = ChatRequest(dialect="openai", model="m", stream=streamed)
+        answer = openai_answer(DIALECTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events)), stream=streamed)
+        found = answer.choices[0].model_dump()["logprobs"]
+        assert [t["token"] for t in found["content"]] == ["h", "i"]
+        assert streamed or [t["token"] for t in found["reasoning_content"]] == ["h", "m"]
+    for client in ("anthropic", "responses"):
+        DIALECTS[client].encoder(ChatRequest(dialect=client, model="m", stream=True), call_id="c", created=1).encode(by_block(events))
+    lied = chunks(one({"reasoning_content": "h"}, "stop", {"logprobs": {"reasoning_content": of("other")}}))
+    assert [e.what for e in lied if isinstance(e, Opaque)] == ["logprobs"]
+
+
 def asked(model: str, dialect: str = "openai", **fields: Any) -> Any:
     body = {"model": model, "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], **fields}
     request = DIALECTS[dialect].decode_request(json.dumps(body).encode())
