@@ -8,8 +8,9 @@ _FINISH: tuple[tuple[str, StopReason | None, tuple[StopReason, ...]], ...] = (
     ("length max_tokens model_length", StopReason.MAX_TOKENS,
         (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.PAUSE_TURN, StopReason.COMPACTION)),
     ("tool_calls function_call tool_use", StopReason.TOOL_USE, (StopReason.TOOL_USE,)),
-    ("content_filter", StopReason.REFUSAL, (StopReason.REFUSAL,)),
-    ("abort error insufficient_system_resource", None, ()),
+    ("content_filter sensitive", StopReason.REFUSAL, (StopReason.REFUSAL,)),
+    ("model_context_window_exceeded", StopReason.CONTEXT_WINDOW, ()),
+    ("abort error insufficient_system_resource network_error", None, ()),
 )  # fmt: skip
 MEANINGS = {word: meaning for words, meaning, _ in _FINISH for word in words.split()}
 WORDS = {reason: words.split()[0] for words, _, reasons in _FINISH for reason in reasons}

@@ -142,6 +142,9 @@ QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
         {"usage": Usage(3, 9, None, None, 7)}),
     ("vLLM: stop_reason is a number", [HI, one({}, "stop", {"stop_reason": 128001})], {"text": "hi"}),
     ("DeepSeek: out of resources is a failure", [HI, one({}, "insufficient_system_resource")], {"failed": "api_error"}),
+    ("Z.ai: its network failed", [HI, one({}, "network_error")], {"failed": "api_error"}),
+    ("Z.ai: its filter stepped in", [HI, one({}, "sensitive")], {"stop": StopReason.REFUSAL}),
+    ("Z.ai: the context is full", [HI, one({}, "model_context_window_exceeded")], {"stop": StopReason.CONTEXT_WINDOW}),
     ("Azure: filtered behind the text", [HI, one({}, "content_filter", {"content_filter_offsets": {"check_offset": 1}})],
         {"stop": StopReason.REFUSAL}),
     ("Azure: filters before the first choice", [{"id": "", "model": "", "choices": [], "prompt_filter_results": [
