@@ -236,7 +236,7 @@ def test_the_error_for_a_refused_request_says_as_much_as_notices_do(form: Notice
 @pytest.mark.parametrize("content", ["", "Let me do that."])
 def test_every_client_takes_the_answer_and_reads_of_the_call(form: NoticeForm, client: DialectName, streams: bool, content: str) -> None:
     config = CONFIG.model_copy(update={"notices": form})
-    for way in WAYS[client][streams] if client in WAYS else ("",):
+    for way in WAYS[client][streams] if client in WAYS else (None,):
         answer = Answer("openai", client, streams=streams, policies=[rules({"name": "no-deletes"})], config=config, tools=TOOLS[client])
         answer.feed(words(content) if streams else completion(content or None, 1), streams=streams)
         told = json.dumps(answer.read(way) if way else sent(responses_answer(answer.data, stream=streams))["output"])
