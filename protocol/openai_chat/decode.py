@@ -6,6 +6,7 @@ interleave). The finish reason may come twice, with content beside it, and usage
 [DONE] or at the end of the stream, with what was said last. A stream without a finish reason was cut: never a made-up stop.
 """
 
+import re
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -28,6 +29,8 @@ _ODD_FIELDS = ("time_info", "timings", "request_id", "generationId", "metadata")
 """The same, of few vendors: Cerebras, llama.cpp, Z.ai, Vercel's gateway, Together."""
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
+_FIRM = re.compile(r"[A-Z][\w.-]{0,30}(?: [A-Z0-9][\w.-]{0,30}){1,3}", re.ASCII)
+"""The name of a provider that OpenRouter took, where it is of several words."""
 _MAX_DONE = 20
 _DONE = "chat.completion.done"
 """Perplexity's last chunk, which repeats the whole message beside an empty delta."""
@@ -145,7 +148,8 @@ class _Message:
     def _beside(self, chunk: Chunk, names: tuple[str, ...], events: list[Event]) -> None:
         """Keep what is said beside the answer; what is more than words and numbers is withheld, unless the setting `unknown` names it."""
         told = {name: value for name in names if (value := getattr(chunk, name))}
-        self._fields |= (kept := {name: value for name, value in told.items() if is_tame(value)})
+        kept = {n: v for n, v in told.items() if is_tame(v) or (n == "provider" and isinstance(v, str) and _FIRM.fullmatch(v))}
+        self._fields |= kept
         for name, value in told.items():
             if name not in kept:
                 self._release(Unknown(f"field {name}", {name: value}), -1, events)

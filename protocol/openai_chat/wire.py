@@ -212,6 +212,11 @@ def _choice_of(**fields: Any) -> dict[str, Any]:
 
 
 def _strip_choice(choice: Any) -> list[Unknown]:
+    if isinstance(choice, dict) and isinstance(delta := choice.get("delta"), dict):
+        # Together's: each token's number, and its text again as completions have it
+        delta.pop("token_id", None)
+        if choice.get("text") == delta.get("content"):
+            choice.pop("text", None)
     found = [Unknown(what, _choice_of(**{name: item})) for what, name, item in _take(choice, OddChoice, "choice field")]
     if isinstance(choice, dict):
         found += _strip_delta(choice.get("delta")) + _strip_delta(choice.get("message"))

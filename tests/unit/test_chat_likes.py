@@ -188,6 +188,24 @@ def test_bookkeeping_of_few_vendors_reaches_clients_of_the_dialect(stream: bool)
     assert {name: value for name, value in json.loads(last).items() if name in BESIDE} == BESIDE
 
 
+def test_the_firm_that_openrouter_took_is_named_to_clients_of_the_dialect() -> None:
+    events = chunks({**HI, "provider": "Amazon Bedrock"}, STOP)
+    assert not [e for e in events if isinstance(e, Opaque)]
+    sent = DIALECTS["openai"].encoder(ChatRequest(dialect="openai", model="m"), call_id="c", created=1).encode(by_block(events))
+    assert json.loads(sent)["provider"] == "Amazon Bedrock"
+
+
+def test_together_says_the_text_twice_and_it_is_left_out_where_it_is_the_same() -> None:
+    def said(content: str | None, text: str, end: str | None = None) -> dict[str, Any]:
+        return one({"token_id": 14, "role": "assistant", "content": content}, end, {"text": text, "seed": None})
+
+    events = chunks(said("h", "h"), said("i", "i"), said("", "", "stop"))
+    assert not [e for e in events if isinstance(e, Opaque)]
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "hi"
+    other = chunks(said("h", "h"), said("i", "something else"), said(None, "", "stop"))
+    assert [e.what for e in other if isinstance(e, Opaque)] == ["choice field text"]
+
+
 @pytest.mark.parametrize("field", ["moderation", "x_groq", "provider", *BESIDE])
 def test_what_stands_beside_the_answer_and_is_no_word_is_withheld_by_name(field: str) -> None:
     told = {"results": [{"categories": {"hate/threatening": False}, "reason": "some prose"}]}
