@@ -87,8 +87,7 @@ class AnswerReader:
         """Return what the answer was made for: `before` is all of its input. Likewise never raises."""
         refers = tuple(self._keeper.references(kept.asked.items))
         found = await self.find(key, WantedAnswers(self._dialect, kept.asked.previous, refers), key_id=key_id)
-        own = [found.items.get(str(i.get("id")), i) if isinstance(i, dict) else i for i in kept.asked.items]
-        return msgspec.structs.replace(found, before=[*found.before, *own])
+        return msgspec.structs.replace(found, before=[*found.before, *self._filled(kept.asked.items, found.items)])
 
     # --- conversations ---
 
@@ -102,11 +101,16 @@ class AnswerReader:
             raise _Gone("bytes")
         before: list[Any] = []
         for step in reversed(steps):
-            before += [items.get(str(i.get("id")), i) if isinstance(i, dict) else i for i in step.asked.items]
+            before += self._filled(step.asked.items, items)
             before += self._keeper.output(step.answer)
             calls += self._keeper.calls(step.answer["output"])
         calls += self._keeper.calls([items[name] for name in wanted.items])
         return KeptAnswers(before=before, items={name: items[name] for name in wanted.items}, calls=calls, answers=len(steps))
+
+    def _filled(self, own: Sequence[Any], items: dict[str, Any]) -> list[Any]:
+        """A request's own items, with those to which it refers in the place of its references. An item that has such an id itself is none:
+        it stays as it was, and a thousand of them would make a small request large."""
+        return [items.get(next(iter(self._keeper.references([item])), ""), item) for item in own]
 
     async def _walk(self, key: Holder, identity: str) -> list[KeptAnswer]:
         """The answers of a conversation, the newest first. Raises _Gone."""

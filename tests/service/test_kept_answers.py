@@ -115,6 +115,19 @@ async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(url: str, reader
         assert (found.missing, found.item) == ("item", one)
 
 
+async def test_only_references_are_filled(url: str, reader: AnswerReader) -> None:
+    """An item with the id of a large one stays as it was: else a thousand of them were a thousand large ones, past the bound."""
+    large, own = call_id(NOW - 2000), "x" * 1000
+    await keep(url, large, own)
+    name = f"msg_{large.replace('-', '')}_0"
+    same = {"type": "message", "role": "user", "id": name, "content": "a"}
+    last = await keep(url, call_id(NOW - 1000), "y", input=[{"type": "item_reference", "id": name}, *[same] * 2000])
+    found, kept = await reader.find("k", previous(last)), await reader.one("k", last)
+    assert kept is not None
+    for before in (found.before, (await reader.input_of("k", kept)).before):
+        assert before[0]["content"][0]["text"] == own and before[1:2001] == [same] * 2000
+
+
 async def test_without_a_database_the_record_is_away() -> None:
     away = AnswerReader.open("postgresql://nobody@127.0.0.1:1/none", "responses", max_bytes=1)
     assert (await away.find("k", previous(identity(call_id())))).missing == "away"
