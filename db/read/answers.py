@@ -31,6 +31,8 @@ MAX_ANSWER_BYTES = 48 * 2**20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
 _RECENT = timedelta(hours=1)
 """A call that began longer ago is on record, or never will be."""
+_SETTLED = timedelta(seconds=10)
+"""After its end a call's request is on record, or never will be: a large one is written later than the end."""
 _LAST_MS = 2**42
 """In the year 2109: what nobody made may name a time that no date has."""
 
@@ -172,9 +174,11 @@ class AnswerReader:
         last = select(Release.number).where(Release.call_id == call).order_by(Release.number.desc()).limit(1).scalar_subquery()
         statement = (
             select(
-                func.octet_length(RequestBody.body) + func.octet_length(Release.payload),
-                exists().where(End.call_id == call),
+                func.octet_length(RequestBody.body),
+                func.octet_length(Release.payload),
                 Release.number,
+                exists().where(End.call_id == call),
+                exists().where(End.call_id == call, End.at < func.now() - _SETTLED),
             )
             .select_from(Call)
             .outerjoin(RequestBody, RequestBody.call_id == literal(call))
@@ -184,10 +188,10 @@ class AnswerReader:
         row = (await connection.execute(statement)).one_or_none()
         if row is None:
             return None, abs(datetime.now(UTC) - _began(call)) < _RECENT
-        size, has_ended, number = row
-        if size is None:
-            return None, not has_ended
-        if size > MAX_ANSWER_BYTES:
+        asked, said, number, has_ended, is_settled = row
+        if asked is None or said is None:
+            return None, not (has_ended if asked is not None else is_settled)
+        if asked + said > MAX_ANSWER_BYTES:
             return None, False
         body = await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call))
         payload = await connection.scalar(select(Release.payload).where(Release.call_id == call, Release.number == number))

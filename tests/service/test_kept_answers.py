@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -43,7 +44,7 @@ def released(call: str, text: str, **changes: Any) -> Record:
 async def keep(url: str, call: str, text: str, *, previous: str = "", key: str = "k", has_body: bool = True, **said: Any) -> str:
     """Put an answer on record; returns its id."""
     body = {"model": "m", "input": f"asked {text}", "previous_response_id": previous or None} | said
-    end = EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)
+    end = EndRecord(call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200)
     records = [call_record(call, key=key, dialect="responses"), released(call, text), end]
     async with AuditInserter(url) as inserter:
         assert not await inserter.insert(records, {call: json.dumps(body).encode()} if has_body else {})
@@ -102,6 +103,17 @@ async def test_an_answer_that_is_still_being_written_is_waited_for(url: str, rea
     assert not looking.done()
     await keep(url, call, "late")
     assert (await looking).calls == ["call_late"]
+
+
+async def test_a_large_request_is_waited_for_behind_the_end_of_its_call(url: str, reader: AnswerReader) -> None:
+    call = call_id()
+    await keep(url, call, "soon", has_body=False)
+    looking = asyncio.create_task(reader.find("k", previous(identity(call))))
+    await asyncio.sleep(0.1)
+    assert not looking.done()
+    async with AuditInserter(url) as inserter:
+        assert not await inserter.insert([], {call: b'{"input": "asked"}'})
+    assert (await looking).calls == ["call_soon"]
 
 
 async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
