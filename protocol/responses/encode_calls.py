@@ -46,7 +46,8 @@ def client_call(block: BlockStart, arguments: str, request: ChatRequest, *, same
         typed = TYPED_NAMES.get(block.name)
     if typed is not None:
         return _typed(typed, block, arguments, same=same)
-    space = offered.outer.get("namespace", {}).get("name") if offered is not None else own.get("namespace")
+    # only one that the client knows: a client that knows none would run what is behind it, and policies decided on the whole name
+    space = offered.outer.get("namespace", {}).get("name") if offered is not None else None
     name = block.name.removeprefix(f"{space}.") if space else block.name
     more = {"namespace": space} if space else {}
     caller = own.get("caller") if same else None

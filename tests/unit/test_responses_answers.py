@@ -218,6 +218,10 @@ CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
         {"type": "function_call", "name": "f", "namespace": "ns", "arguments": '{"a":1}'},
     ),
     (
+        Tool("f"), BlockStart(0, BlockKind.TOOL_USE, "c", "ns.f", {"namespace": "ns"}), "{}",
+        {"type": "function_call", "name": "ns.f"},
+    ),
+    (
         Tool("free", kind="custom"), BlockStart(0, BlockKind.TOOL_USE, "c", "free"), '{"input":"a\\"b"}',
         {"type": "custom_tool_call", "name": "free", "input": 'a"b'},
     ),
