@@ -286,12 +286,16 @@ class Answer:
         self.blocks.whole_call(item, BlockKind.SERVER_TOOL_USE, fields, server_input(item.kind, body), events)
 
     def _server(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
-        field = SERVER_ITEMS[item.kind].input
+        row = SERVER_ITEMS[item.kind]
+        field = row.input
         whole = body.get(field) if field else None
         if isinstance(whole, str):
             rest = more_than(item.said(), whole)
             if rest and item.has_ended:
                 raise RemoteProtocolError("upstream added to a tool call after its end")
+        if item.has_ended and any(body.get(n) not in (None, item.fields.get(n)) for n in ("name", *row.call) if item.fields.get(n)):
+            # it was decided, and is on record, as what it was called when its input was whole
+            raise RemoteProtocolError("upstream gave a tool call two names")
         if not item.has_ended:
             self.started(item, body, events)
         if item.kind == "program":

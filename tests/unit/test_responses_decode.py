@@ -290,6 +290,9 @@ def test_a_call_of_a_server_is_told_while_it_runs() -> None:
     assert only(decode([*made[:3], begun, *made[3:]]), BlockStart)[1].body["output"] == "found"
     with pytest.raises(RemoteProtocolError, match="something else"):
         decode([*made[:3], begun | {"arguments": "{}"}, *made[3:]])
+    for field in ("name", "server_label"):
+        with pytest.raises(RemoteProtocolError, match="two names"):
+            decode([*made[:3], begun, {**made[3], "item": {**made[3]["item"], field: "another"}}, *made[4:]])
 
 
 def test_a_question_has_not_run() -> None:
