@@ -20,7 +20,7 @@ from protocol.errors import RemoteProtocolError, UpstreamTokenMissing
 from protocol.request import Endpoint
 from protocol.upstreams import Upstream
 from providers import endpoints, sigv4
-from providers.doors.plain import Door, Sent, fields_of, longest_first, model_of, value_of
+from providers.doors.plain import Door, Sent, apart, fields_of, longest_first, model_of, value_of, written
 from providers.sigv4 import AwsKey, Scope
 
 _HOSTS = {"bedrock": "bedrock-runtime.{region}.amazonaws.com", "bedrock-mantle": "bedrock-mantle.{region}.api.aws"}
@@ -65,13 +65,19 @@ class BedrockDoor(Door):
 
     async def request(self, endpoint: Endpoint, body: bytes, betas: Sequence[str]) -> Sent:
         """Return a request, signed for this moment."""
+        key = None
+        if self._signs:
+            key = self._key = self._key or self._read_key()
+        if not (self._is_wrapped or self._signs):
+            return self._made(endpoint, body, betas, key)
+        return await apart(len(body), lambda: self._made(endpoint, body, betas, key))
+
+    def _made(self, endpoint: Endpoint, body: bytes, betas: Sequence[str], key: AwsKey | None) -> Sent:
         headers = self.headers | self.betas(betas)
         path = self.path(endpoint) if not self._is_wrapped else ""
         if self._is_wrapped:
             path, body = self._enveloped(body, headers.pop(self.dialect.betas_header, ""))
-        key = None
-        if self._signs:
-            key = self._key = self._key or self._read_key()
+        if key is not None:
             headers |= self._signed(key, path, headers["content-type"], body)
         return Sent(self.origin, self.origin.head(path, headers), body, key)
 
@@ -83,7 +89,7 @@ class BedrockDoor(Door):
         fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(self.upstream.way.version))
         if betas:
             fields["anthropic_beta"] = msgspec.Raw(msgspec.json.encode(betas.split(",")))
-        return f"/model/{model}/{'invoke-with-response-stream' if is_stream else 'invoke'}", msgspec.json.encode(fields)
+        return f"/model/{model}/{'invoke-with-response-stream' if is_stream else 'invoke'}", written(fields)
 
     def _signed(self, key: AwsKey, path: str, content_type: str, body: bytes) -> dict[str, str]:
         return sigv4.signed(
