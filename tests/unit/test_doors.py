@@ -262,6 +262,34 @@ def test_keys_that_sign_are_read_from_a_file(tmp_path: Path) -> None:
     assert bedrock.read_key(upstream) == AwsKey("I", "S%(x)s", "T")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DOOR_ID", "AKIÄSECRET"), ("DOOR_ID", "AKIA SECRET"), ("DOOR_ID", "AKIA/SECRET"), ("DOOR_ID", "AKIA,SECRET"),
+        ("DOOR_TOKEN", "SECRET…"), ("DOOR_TOKEN", "SEC\x7fRET"), ("DOOR_TOKEN", "SECRET SECRET"),
+    ],
+)  # fmt: skip
+def test_a_key_that_no_header_can_hold_is_refused_where_it_is_read(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = {"DOOR_ID": "AKIA-_.1", "DOOR_KEY": "SÄCRET/+,", "DOOR_TOKEN": "a/b+c=="}
+    file = tmp_path / "keys"
+    names = {"DOOR_ID": "aws_access_key_id", "DOOR_KEY": "aws_secret_access_key", "DOOR_TOKEN": "aws_session_token"}
+    in_variables = Upstream.model_validate(SIGNED | {"dialect": "converse", "session_token_env": "DOOR_TOKEN"})
+    in_file = Upstream.model_validate({"dialect": "converse", "door": "bedrock", "region": "eu-central-1", "credentials_file": str(file)})
+    for values in (right, right | {name: value}):
+        for variable, one in values.items():
+            monkeypatch.setenv(variable, one)
+        file.write_text("[default]\n" + "".join(f"{names[variable]} = {one}\n" for variable, one in values.items()))
+        for upstream, place in ((in_variables, f"the variable {name}"), (in_file, f"{file}: {names[name]}")):
+            if values is right:
+                assert bedrock.read_key(upstream) == AwsKey(*right.values())
+                continue
+            with pytest.raises(UpstreamTokenMissing, match="no request can be signed") as refused:
+                bedrock.read_key(upstream)
+            assert place in refused.value.message and "SECRET" not in refused.value.message
+
+
 def test_an_expired_token_is_worth_another_try_if_there_is_another(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     form = "[default]\naws_access_key_id = AKIA\naws_secret_access_key = SSSSSSSS\naws_session_token = {}\n"
