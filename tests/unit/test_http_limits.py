@@ -155,7 +155,7 @@ async def test_a_client_that_goes_is_noticed_though_requests_wait(answer: str, s
             if size and answer == "under way":
                 link.write(b": keepalive\n\n")
 
-    async with served(app) as (reader, writer), asyncio.timeout(2):
+    async with served(app) as (reader, writer), asyncio.timeout(10):
         writer.write(b"POST /1 HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
         await waits.wait()
         if answer == "under way":
@@ -178,7 +178,7 @@ async def test_a_client_that_sends_no_more_gets_the_answers_to_what_waits() -> N
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": scope["path"].encode()})
 
-    async with served(app) as (reader, writer), asyncio.timeout(2):
+    async with served(app) as (reader, writer), asyncio.timeout(10):
         for name in b"123":
             writer.write(b"POST /%c HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n" % name)
             await asyncio.sleep(0.02)
