@@ -286,7 +286,7 @@ async def test_who_was_answered_and_sends_on_has_a_time_too(monkeypatch: pytest.
         writer.write(first)
         await reader.readuntil(b"ok")
         writer.write(then)
-        while not reader.at_eof():
+        while not (reader.at_eof() or reader.exception()):
             if then != b"once":
                 writer.write(then)
             await asyncio.sleep(0.01)
