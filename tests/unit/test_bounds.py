@@ -173,12 +173,10 @@ REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
     "references": [
         ("openai", lambda n: openai(tools=[function(f"f{i}", referring(n // 10)) for i in range(10)])),
         ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}", referring(n // 10)) for i in range(10)])),
-        ("responses", lambda n: responses(tools=[flat(f"f{i}", referring(n // 10)) for i in range(10)])),
     ],
     "schemas_expansion": [
         ("openai", lambda n: openai(tools=[function(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
         ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
-        ("responses", lambda n: responses(tools=[flat(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
     ],
     "stop_sequences": [
         ("openai", lambda n: openai(stop=[f"s{i}" for i in range(n)])),
