@@ -7,9 +7,9 @@ import msgspec
 
 from protocol.anthropic.media import media_block
 from protocol.anthropic.models import ModelRow
-from protocol.anthropic.names import Ids, Names
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.names import PLAIN, Ids, Names
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
@@ -43,7 +43,7 @@ class MessageWriter:
         self._neutral = neutral
         self._row = row
         self._names = names
-        self._ids = Ids()
+        self._ids = Ids(PLAIN)
         self._marked: list[tuple[str, dict[str, Any]]] = []
         self._own_marks = 0
         self._results = provider_history.results_of(neutral.turns)

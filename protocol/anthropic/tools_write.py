@@ -6,10 +6,10 @@ import msgspec
 
 from protocol import json_schema as schema
 from protocol.anthropic.models import ModelRow
-from protocol.anthropic.names import Names
 from protocol.fields import invalid
+from protocol.names import Names, called
 from protocol.neutral import find_option
-from protocol.request import ResponseFormat, Tool, ToolUsePart
+from protocol.request import ResponseFormat, Tool
 from protocol.target import Draft
 
 _VENDOR = ("cache_control", "defer_loading", "allowed_callers", "input_examples", "eager_input_streaming")
@@ -98,8 +98,7 @@ def _compiled(tool_schema: dict[str, Any]) -> dict[str, Any] | None:
 
 def _tools_of_history(draft: Draft, names: Names) -> list[dict[str, Any]]:
     """Definitions for calls in the history of a request that offers no tools: the API wants them there."""
-    used = dict.fromkeys(p.name for t in draft.request.turns for p in t.parts if isinstance(p, ToolUsePart))
-    return [{"name": names.upstream(name), "input_schema": {"type": "object"}} for name in used]
+    return [{"name": names.upstream(name), "input_schema": {"type": "object"}} for name in called(draft.request)]
 
 
 def _choice(draft: Draft, names: Names) -> dict[str, Any] | None:

@@ -1,15 +1,17 @@
 """System texts and turns, written for Converse (docs/protocol.md, Converse)."""
 
+import re
 from typing import Any, assert_never
 
 import msgspec
 
 from protocol import bounds
 from protocol.converse.models import ModelRow
-from protocol.converse.names import Ids, Names, Titles
+from protocol.converse.titles import Titles
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
 from protocol.media import IMAGES
+from protocol.names import Ids, Names
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
@@ -33,6 +35,7 @@ MAX_CACHE_POINTS = 4
 """Marks for the prompt cache that one request may have."""
 SYSTEM_MARK = "[system message] "
 """Before a system message that stands where only a user's may."""
+_NO_ID = re.compile(r"[^a-zA-Z0-9_.:-]")
 _TTLS = ("5m", "1h")
 _CACHE = "cachePoint"
 _FORMATS = {
@@ -49,7 +52,7 @@ class MessageWriter:
 
     def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
-        self._ids, self._titles = Ids(), Titles()
+        self._ids, self._titles = Ids(_NO_ID, 64), Titles()
         self._results = provider_history.results_of(neutral.turns)
         self._points = 0
 

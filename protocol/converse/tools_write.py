@@ -6,11 +6,11 @@ import msgspec
 
 from protocol import json_schema as schema
 from protocol.converse.models import ModelRow
-from protocol.converse.names import Names
 from protocol.fields import invalid
 from protocol.json_strict import dumps
+from protocol.names import Names, called
 from protocol.neutral import Option, find_option
-from protocol.request import ResponseFormat, Tool, ToolUsePart
+from protocol.request import ResponseFormat, Tool
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import need
 from protocol.server_tools.typed import as_function
@@ -38,7 +38,7 @@ class ToolPart(msgspec.Struct, kw_only=True):
 def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -> ToolPart:
     """Write tools, tool_choice and response_format; `may_force` false: it thinks. Raises InvalidRequest naming what cannot be said."""
     request, part = draft.request, ToolPart()
-    used = dict.fromkeys(p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
+    used = called(request)
     offered = _offered(draft)
     if request.tool_choice is not None and request.tool_choice.mode == "none" and request.tools:
         if used:
@@ -150,7 +150,7 @@ def _choose(draft: Draft, row: ModelRow, names: Names, part: ToolPart, *, may_fo
 
 def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat, *, may_force: bool) -> None:
     if answer.mode == "json_schema" and row.native_schema and (native := _compiled(answer.schema)) is not None:
-        said = {"name": names.plain(answer.name)} if answer.name else {}
+        said = {"name": names.form.plain(answer.name)} if answer.name else {}
         said |= {"description": answer.description} if answer.description else {}
         part.text_format = {"type": "json_schema", "structure": {"jsonSchema": {"schema": dumps(native).decode(), **said}}}
         return

@@ -14,9 +14,9 @@ from protocol.fields import invalid
 from protocol.gemini.blocks import SEAL
 from protocol.gemini.media import note, parts_of, text_parts
 from protocol.gemini.models import ModelRow
-from protocol.gemini.names import Names
 from protocol.gemini.turn import CALL, PARTS
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.names import Names
 from protocol.neutral import (
     AnyTurn,
     MediaPart,

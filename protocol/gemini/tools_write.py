@@ -1,5 +1,6 @@
 """Tools, their choice and the answer's form of a request that crosses, written for Gemini (docs/protocol.md 1.15)."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,10 @@ from protocol.fields import invalid
 from protocol.gemini import schema
 from protocol.gemini.media import note
 from protocol.gemini.models import ModelRow
-from protocol.gemini.names import Names
 from protocol.gemini.turn import CALL
+from protocol.names import NameForm, Names, called
 from protocol.neutral import find_option
-from protocol.request import OtherPart, ResponseFormat, Tool, ToolUsePart
+from protocol.request import OtherPart, ResponseFormat, Tool
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import DIRECT, need
 from protocol.server_tools.typed import as_function
@@ -21,6 +22,8 @@ from protocol.target import Draft
 
 _SERVER = {"web_search": "googleSearch", "web_fetch": "urlContext", "code_execution": "codeExecution"}
 """Families of the provider's tools, by what they are called here."""
+NAMES = NameForm(foreign=re.compile(r"[^A-Za-z0-9_.:-]|^(?![A-Za-z_])"))
+"""The beginning, too, where that is no letter: what is put there is in front of it."""
 _JSON_TOOL = "json_response"
 _JSON = "application/json"
 
@@ -49,9 +52,8 @@ class ToolPart(msgspec.Struct, kw_only=True):
 def names_of(draft: Draft) -> Names:
     """Return the names of the functions: offered, and called earlier."""
     request = draft.request
-    used = [p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)]
-    used += [p.body["call"]["name"] for t in request.turns for p in t.parts if isinstance(p, OtherPart) and _is_recorded(p)]
-    return Names((*(t.name for t in request.tools if t.kind != "server"), *used))
+    recorded = [p.body["call"]["name"] for t in request.turns for p in t.parts if isinstance(p, OtherPart) and _is_recorded(p)]
+    return Names((*(t.name for t in request.tools if t.kind != "server"), *called(request), *recorded), NAMES)
 
 
 def _is_recorded(part: OtherPart) -> bool:

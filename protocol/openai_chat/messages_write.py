@@ -4,11 +4,14 @@ Earlier reasoning goes only to models that want it in turns with tool calls. Oth
 itself does with turns before the last question; it is noted only where it belongs to the turn that still goes on.
 """
 
+from base64 import b32encode
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, NoReturn, assert_never
 
 from protocol.fields import invalid
 from protocol.json_strict import loads_arguments
+from protocol.names import Names, short_id
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
@@ -24,10 +27,12 @@ from protocol.neutral import (
 )
 from protocol.openai_chat.media import note, parts_of, text_part
 from protocol.openai_chat.models import ModelRow
-from protocol.openai_chat.names import Names, call_id, short_id
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
+
+MAX_ID = 40
+"""Characters of an id that the vendor takes."""
 
 
 class MessageWriter:
@@ -100,8 +105,8 @@ class MessageWriter:
 
     def _id(self, identity: str) -> str:
         if self._row.id_chars:
-            return short_id(identity, self._row.id_chars)
-        return call_id(identity) if self._row.vendor else identity
+            return _exact_id(identity, self._row.id_chars)
+        return short_id(identity, MAX_ID) if self._row.vendor else identity
 
     def _assistant(self, parts: Sequence[NeutralPart], *, goes_on: bool) -> dict[str, Any]:
         texts: list[str] = []
@@ -143,6 +148,13 @@ class MessageWriter:
         if part.form == "custom" and self._row.vendor:
             return {"id": self._id(part.id), "type": "custom", "custom": {"name": name, "input": loads_arguments(part.arguments)["input"]}}
         return {"id": self._id(part.id), "type": "function", "function": {"name": name, "arguments": part.arguments or "{}"}}
+
+
+def _exact_id(identity: str, chars: int) -> str:
+    """An id of so many letters and digits, the same for the same id."""
+    if len(identity) == chars and identity.isascii() and identity.isalnum():
+        return identity
+    return b32encode(sha256(identity.encode("utf-8", "replace")).digest()).decode()[:chars]
 
 
 def _aside(text: str, before: list[str]) -> list[str]:

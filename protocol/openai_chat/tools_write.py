@@ -4,11 +4,11 @@ from typing import Any
 
 from protocol import json_schema as schema
 from protocol.fields import invalid
+from protocol.names import Names
 from protocol.neutral import find_option
 from protocol.openai_chat.media import note
 from protocol.openai_chat.models import ModelRow
-from protocol.openai_chat.names import Names
-from protocol.request import Tool, ToolUsePart
+from protocol.request import Tool
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import DIRECT, allows, need
 from protocol.server_tools.typed import as_function
@@ -17,13 +17,6 @@ from protocol.target import Draft
 _LOCATION = ("city", "country", "region", "timezone")
 _ANSWER = "answer"
 """The dialect wants a name for the answer's schema."""
-
-
-def names_of(draft: Draft) -> Names:
-    """Return the names of the functions: offered, and called earlier."""
-    request = draft.request
-    used = (p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
-    return Names((*(t.name for t in request.tools), *used))
 
 
 def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, assert_never
 
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.names import Names, short_id
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
@@ -24,9 +25,11 @@ from protocol.neutral import (
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.responses.media import note, parts_of, text_part
 from protocol.responses.models import ModelRow
-from protocol.responses.names import Names, call_id
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
+
+MAX_ID = 64
+"""Characters of an id that the vendor takes."""
 
 
 class InputWriter:
@@ -100,7 +103,7 @@ class InputWriter:
         return said if caller is None else {**said, "caller": caller}
 
     def _id(self, identity: str) -> str:
-        return call_id(identity) if self._row.vendor else identity
+        return short_id(identity, MAX_ID) if self._row.vendor else identity
 
     def _assistant(self, parts: Sequence[NeutralPart], *, goes_on: bool) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []

@@ -5,10 +5,10 @@ from typing import Any
 
 from protocol import json_schema as schema
 from protocol.fields import invalid
+from protocol.names import Names, called
 from protocol.neutral import find_option
-from protocol.request import OtherPart, Tool, ToolUsePart
+from protocol.request import OtherPart, Tool
 from protocol.responses.media import note
-from protocol.responses.names import Names
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import DIRECT, allows, need
 from protocol.server_tools.typed import as_function
@@ -28,9 +28,8 @@ _OF_SERVER = frozenset(("type", "url", "name", "authorization_token", "tool_conf
 def names_of(draft: Draft) -> Names:
     """Return the names of the functions: offered, and called earlier."""
     request = draft.request
-    used = (p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
     recorded = (p.body["name"] for t in request.turns for p in t.parts if isinstance(p, OtherPart) and p.kind == "function_call")
-    return Names((*(t.name for t in request.tools if t.kind != "server"), *used, *recorded))
+    return Names((*(t.name for t in request.tools if t.kind != "server"), *called(request), *recorded))
 
 
 def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
