@@ -9,7 +9,6 @@ import msgspec
 from protocol import json_schema
 from protocol.fields import invalid
 from protocol.gemini import schema
-from protocol.gemini.media import note
 from protocol.gemini.models import ModelRow
 from protocol.gemini.turn import CALL
 from protocol.names import NameForm, Names, called
@@ -96,7 +95,7 @@ def _function(draft: Draft, row: ModelRow, names: Names, tool: Tool) -> dict[str
     else:
         if find_option(tool.extra, "grammar") is not None:
             invalid(f"the tool {tool.name[:60]!r} has a grammar, which this model's provider does not take", "tools")
-        note(draft, "tools[]", tool.extra, "strict", "allowed_callers")
+        draft.note("tools[]", tool.extra, "strict", "allowed_callers")
     callers = tool.extra.get("allowed_callers")
     if callers and (not isinstance(callers, list) or DIRECT not in callers):
         invalid(

@@ -4,7 +4,7 @@ from typing import Any
 
 from protocol.fields import invalid
 from protocol.media import IMAGES, is_address
-from protocol.neutral import MediaPart, NeutralPart, Option, kind_of
+from protocol.neutral import MediaPart, NeutralPart, kind_of
 from protocol.request import TextPart
 from protocol.target import Draft
 
@@ -13,16 +13,16 @@ def parts_of(draft: Draft, part: NeutralPart) -> list[dict[str, Any]]:
     """Return the parts for one of a user's turn or of a tool's result. Raises InvalidRequest naming what cannot be sent."""
     match part:
         case TextPart():
-            note(draft, "messages[]", part.extra)
+            draft.note("messages[]", part.extra)
             return [text_part(part.text)]
         case MediaPart(media="image"):
-            note(draft, "messages[]", part.extra)
+            draft.note("messages[]", part.extra)
             return [_image(part)]
         case MediaPart(media="document"):
-            note(draft, "messages[]", part.extra)
+            draft.note("messages[]", part.extra)
             return _document(draft, part)
         case MediaPart(media="search_result"):
-            note(draft, "messages[]", part.extra)
+            draft.note("messages[]", part.extra)
             return [text_part(f"[search result: {part.title}, {part.url}]"), *_content(draft, part)]
         case _:
             invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider", "messages")
@@ -31,13 +31,6 @@ def parts_of(draft: Draft, part: NeutralPart) -> list[dict[str, Any]]:
 def text_part(text: str) -> dict[str, Any]:
     """Return the part for a text."""
     return {"type": "text", "text": text}
-
-
-def note(draft: Draft, where: str, extra: dict[str, Any], *known: str) -> None:
-    """Note the fields that are left out."""
-    for name, value in extra.items():
-        if name not in known:
-            draft.drop(name if isinstance(value, Option) else f"{where}.{name[:60]}")
 
 
 def _image(part: MediaPart) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from protocol import json_schema as schema
 from protocol.fields import invalid
 from protocol.names import Names
 from protocol.neutral import find_option
-from protocol.openai_chat.media import note
 from protocol.openai_chat.models import ModelRow
 from protocol.request import Tool
 from protocol.server_tools.data import tool_type
@@ -88,7 +87,7 @@ def _function(draft: Draft, row: ModelRow, tool: Tool, names: Names) -> dict[str
         description, parameters = typed.description, typed.schema
     else:
         description = tool.description
-        note(draft, "tools[]", extra, "strict", "allowed_callers")
+        draft.note("tools[]", extra, "strict", "allowed_callers")
         parameters = _parameters(tool)
     _check_callers(draft, tool)
     function: dict[str, Any] = {"name": upstream, **({"description": description} if description else {}), "parameters": parameters}
@@ -103,7 +102,7 @@ def _function(draft: Draft, row: ModelRow, tool: Tool, names: Names) -> dict[str
 def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
     """A tool that takes free text; other servers than the vendor's know functions alone."""
     form = find_option(tool.extra, "form")
-    note(draft, "tools[]", tool.extra, *((form[0],) if form is not None else ()))
+    draft.note("tools[]", tool.extra, *((form[0],) if form is not None else ()))
     custom: dict[str, Any] = {"name": upstream, **({"description": tool.description} if tool.description else {})}
     if form is not None and isinstance(form[1].value, dict):
         said = {name: value for name, value in form[1].value.items() if name != "type"}

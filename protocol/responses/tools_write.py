@@ -8,7 +8,6 @@ from protocol.fields import invalid
 from protocol.names import Names, called
 from protocol.neutral import find_option
 from protocol.request import OtherPart, Tool
-from protocol.responses.media import note
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import DIRECT, allows, need
 from protocol.server_tools.typed import as_function
@@ -99,7 +98,7 @@ def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
         description, parameters = typed.description, typed.schema
     else:
         description, parameters = tool.description, _parameters(tool)
-        note(draft, "tools[]", extra, "strict", "allowed_callers")
+        draft.note("tools[]", extra, "strict", "allowed_callers")
     _check_callers(draft, tool.name, extra)
     strict = False
     if extra.get("strict") is True:
@@ -122,7 +121,7 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
         # nested in chat/completions
         inner = form.get("grammar") if isinstance(form, dict) and isinstance(form.get("grammar"), dict) else None
         body["format"] = form if inner is None else {"type": "grammar", **inner}
-    note(draft, "tools[]", tool.extra, *(() if found is None else (found[0],)))
+    draft.note("tools[]", tool.extra, *(() if found is None else (found[0],)))
     return body
 
 
