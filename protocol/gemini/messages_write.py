@@ -11,7 +11,7 @@ from typing import Any, assert_never
 import msgspec
 
 from protocol.gemini.blocks import SEAL
-from protocol.gemini.media import parts_of, text_parts
+from protocol.gemini.media import WRITER, text_parts
 from protocol.gemini.models import ModelRow
 from protocol.gemini.turn import CALL, PARTS
 from protocol.json_strict import AmbiguousJson, loads_arguments
@@ -127,13 +127,9 @@ class MessageWriter:
     def _asked(self, turn: AnyTurn, step: _Step) -> None:
         step.asks = step.asks or asks(turn)
         for part in turn.parts:
-            match part:
-                case ToolResultPart():
-                    step.results.setdefault(part.tool_call_id, []).append(part)
-                case ToolUsePart():
-                    misplaced(part)
-                case _:
-                    step.said += parts_of(self._draft, part)
+            if isinstance(part, ToolResultPart):
+                step.results.setdefault(part.tool_call_id, []).append(part)
+        step.said += WRITER.asked(self._draft, turn.parts)
 
     def _user(self, step: _Step, calls: Sequence[_Call]) -> list[dict[str, Any]]:
         responses: list[dict[str, Any]] = []
@@ -151,7 +147,7 @@ class MessageWriter:
         self._draft.note("messages[]", part.extra)
         text, media = part.text, []
         if isinstance(part, ResultPart):
-            written = [one for held in part.parts for one in parts_of(self._draft, held)]
+            written = WRITER.all(self._draft, part.parts)
             media = [one for one in written if "text" not in one]
             text = "".join(one.get("text", "[file]") for one in written)
         response: dict[str, Any] = {"name": call.name, "response": _result_object(text, is_error=part.is_error)}

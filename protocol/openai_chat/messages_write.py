@@ -12,11 +12,11 @@ from typing import Any
 from protocol.json_strict import loads_arguments
 from protocol.names import Names, short_id
 from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPart
-from protocol.openai_chat.media import parts_of, text_part
+from protocol.openai_chat.media import WRITER, text_part
 from protocol.openai_chat.models import ModelRow
 from protocol.request import ToolResultPart, ToolUsePart
 from protocol.target import Draft
-from protocol.turns_write import Answers, last_asked, misplaced, note_system, system_text
+from protocol.turns_write import Answers, last_asked, note_system, system_text
 
 MAX_ID = 40
 """Characters of an id that the vendor takes."""
@@ -56,14 +56,7 @@ class MessageWriter:
             message, more = self._result(result)
             messages.append(message)
             content += more
-        for part in parts:
-            match part:
-                case ToolUsePart():
-                    misplaced(part)
-                case ToolResultPart():
-                    pass
-                case _:
-                    content += parts_of(self._draft, part)
+        content += WRITER.asked(self._draft, parts)
         if content:
             simple = len(content) == 1 and content[0]["type"] == "text"
             messages.append({"role": "user", "content": content[0]["text"] if simple else content})
@@ -73,7 +66,7 @@ class MessageWriter:
         self._draft.note("messages[]", part.extra)
         text, media = part.text, []
         if isinstance(part, ResultPart):
-            written = [w for held in part.parts for w in parts_of(self._draft, held)]
+            written = WRITER.all(self._draft, part.parts)
             media = [p for p in written if p["type"] != "text"]
             text = "".join(p["text"] if p["type"] == "text" else f"[{_NAMED.get(p['type'])}]" for p in written)
             if media:

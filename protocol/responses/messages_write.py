@@ -11,10 +11,10 @@ from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.names import Names, short_id
 from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPart
 from protocol.request import OtherPart, ToolResultPart, ToolUsePart
-from protocol.responses.media import parts_of, text_part
+from protocol.responses.media import WRITER, text_part
 from protocol.responses.models import ModelRow
 from protocol.target import Draft
-from protocol.turns_write import Answers, last_asked, misplaced, note_system, system_text
+from protocol.turns_write import Answers, last_asked, note_system, system_text
 
 MAX_ID = 64
 """Characters of an id that the vendor takes."""
@@ -53,16 +53,7 @@ class InputWriter:
     def _user(self, parts: Sequence[NeutralPart]) -> list[dict[str, Any]]:
         """Outputs first, as the dialect wants them behind their calls; then the rest as one message."""
         items = [self._result(p) for p in parts if isinstance(p, ToolResultPart)]
-        content: list[dict[str, Any]] = []
-        for part in parts:
-            match part:
-                case ToolUsePart():
-                    misplaced(part)
-                case ToolResultPart():
-                    pass
-                case _:
-                    content += parts_of(self._draft, part)
-        if content:
+        if content := WRITER.asked(self._draft, parts):
             simple = len(content) == 1 and content[0]["type"] == "input_text"
             items.append({"type": "message", "role": "user", "content": content[0]["text"] if simple else content})
         return items
@@ -73,7 +64,7 @@ class InputWriter:
         self._draft.note("messages[]", part.extra)
         output: Any = f"[error] {part.text}" if part.is_error else part.text
         if isinstance(part, ResultPart):
-            written = [w for held in part.parts for w in parts_of(self._draft, held)]
+            written = WRITER.all(self._draft, part.parts)
             output = [text_part("[error]"), *written] if part.is_error else written
         kind = "custom_tool_call_output" if part.tool_call_id in self._custom_calls else "function_call_output"
         # of a call that the provider's code made: it waits for the output by this
