@@ -9,9 +9,9 @@ from protocol.names import Names, called
 from protocol.neutral import find_option
 from protocol.request import OtherPart, Tool
 from protocol.server_tools.data import tool_type
-from protocol.server_tools.families import DIRECT, allows, need
-from protocol.server_tools.typed import as_function
+from protocol.server_tools.families import allows, need
 from protocol.target import Draft
+from protocol.tools_write import check_callers, function_of, open_schema, server_kind
 
 _LOCATION = ("city", "country", "region", "timezone")
 _ANSWER = "answer"
@@ -92,14 +92,12 @@ def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
     if tool.kind == "custom":
         return _custom(draft, tool, upstream)
     if tool.kind == "client":
-        typed = as_function(tool)
-        if typed is None:
-            invalid(f"the tool type {str(extra.get('type'))[:60]!r} cannot be sent to this model's provider", "tools")
+        typed = function_of(tool)
         description, parameters = typed.description, typed.schema
     else:
-        description, parameters = tool.description, _parameters(tool)
+        description, parameters = tool.description, open_schema(tool)
         draft.note("tools[]", extra, "strict", "allowed_callers")
-    _check_callers(draft, tool.name, extra)
+    check_callers(draft, tool.name, extra)
     strict = False
     if extra.get("strict") is True:
         try:
@@ -125,29 +123,11 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
     return body
 
 
-def _parameters(tool: Tool) -> dict[str, Any]:
-    try:
-        return schema.clean(tool.schema, "openai_tool")
-    except schema.Unsupported as error:
-        invalid(f"the input_schema of the tool {tool.name[:60]!r} cannot be sent to this model's provider: {error}", "tools")
-
-
-def _check_callers(draft: Draft, name: str, extra: dict[str, Any]) -> None:
-    callers = extra.get("allowed_callers")
-    if callers and (not isinstance(callers, list) or DIRECT not in callers):
-        invalid(f"the tool {name[:60]!r} may not be called by the model itself, and this model's provider runs no such code", "tools")
-    if callers and callers != [DIRECT]:
-        draft.drop("tools[].allowed_callers")
-
-
 # --- tools that the provider runs ---
 
 
 def _server_tool(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
-    kind = tool_type(tool.get("type"))
-    if kind is None:
-        invalid(f"a tool in tools is of a type that the gateway does not know: {str(tool.get('type'))[:80]!r}", "tools")
-    need(draft.target, kind.family, f"the tool {kind.type}", "tools")
+    kind = server_kind(draft, tool, "tools")
     match kind.family:
         case "web_search":
             _refuse_others(tool, _OF_SEARCH)
@@ -159,7 +139,7 @@ def _server_tool(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
             return _mcp(draft, tool)
         case _:
             invalid(f"a tool of type {kind.type!r} cannot be sent to this model's provider", "tools")
-    _check_callers(draft, str(tool.get("name")), tool)
+    check_callers(draft, str(tool.get("name")), tool)
     for name in _LEFT_OUT:
         if tool.get(name):
             draft.drop("cache_control" if name == "cache_control" else f"tools[].{name}")
