@@ -8,8 +8,7 @@ from protocol.fields import invalid
 from protocol.names import Names, called
 from protocol.neutral import find_option
 from protocol.request import OtherPart, Tool
-from protocol.server_tools.data import tool_type
-from protocol.server_tools.families import allows, need
+from protocol.server_tools.families import need
 from protocol.target import Draft
 from protocol.tools_write import check_callers, function_of, open_schema, server_kind
 
@@ -38,11 +37,6 @@ def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
     if request.web_search is not None:
         need(draft.target, "web_search", "web_search_options", "web_search_options")
         offered.append(_server_tool(draft, request.web_search))
-    for added in draft.target.added_tools:
-        row = tool_type(added.get("type"))
-        if row is not None and row.family in ("web_search", "code_execution") and allows(draft.target, row.family):
-            made = _server_tool(draft, added)
-            offered = [*(t for t in offered if t["type"] != made["type"]), made]
     body: dict[str, Any] = {"tools": offered} if offered else {}
     if (choice := _choice(draft, names)) is not None:
         body["tool_choice"] = choice
