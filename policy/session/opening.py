@@ -57,7 +57,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         dialect=provider.dialect, native_tools=provider.native_tools, guided=provider.guided, families=frozenset(call.server_tools),
         added_tools=matched.server_tools if matched else (), added_mcp_servers=matched.mcp_servers if matched else (),
         betas=call.betas, allowed_betas=own, nonce="" if provider.native_tools else nonces.derived(call.nonce, nonces.TOOLS),
-        unknown=frozenset(config.unknown), ids=DIALECTS[provider.dialect].ids,
+        unknown=frozenset(config.unknown), ids=(provider.door != "plain" and provider.way.ids) or DIALECTS[provider.dialect].ids,
     )  # fmt: skip
     # asked for where it matters: a property of the configuration takes as long as the rest of this
     counts = call.endpoint != "count_tokens" or provider.counts
