@@ -26,7 +26,7 @@ up:  ## start everything on embedded servers; PORT=18080 CONFIG=FILE DATA_DIR=DI
 	@exec $(PYTHON) -m sluice.cli up $(call option,PORT,--port) $(call option,CONFIG,--config) $(call option,DATA_DIR,--data-dir) $(ARGS)
 
 # Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
-test:  ## unit, service and end-to-end tests, as many at once as there are cores; ARGS="-k name", ARGS="-n 0" for one after the other
+test:  ## unit, service and end-to-end tests, one more at once than there are cores; ARGS="-k name", ARGS="-n 0" for one after the other
 	@scripts/setup dev
 	@echo "skipped, for make browser-test: $(wildcard tests/browser/test_*.py)"
 	@echo "skipped, for make agents-test: $(wildcard tests/agents/test_*.py)"

@@ -203,7 +203,7 @@ def _tool_list(tools: list[Any], name: str, count: int, schemas: _Schemas) -> in
     return count
 
 
-_TOOL_LENGTHS = (("name", bounds.MAX_REQUEST_NAME_CHARS), ("description", bounds.MAX_DESCRIPTION_CHARS))
+_MOST_NAME = bounds.MAX_REQUEST_NAME_CHARS
 
 
 def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) -> None:
@@ -211,12 +211,14 @@ def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) ->
         inner = tool.get(kind) if kind else tool
         if type(inner) is not dict:
             continue
-        # a small body holds no description that is too long
-        for name, bound in _TOOL_LENGTHS[:1] if schemas.are_small else _TOOL_LENGTHS:
-            if type(value := inner.get(name)) is str and len(value) > bound:
-                _refuse(f"{tools}[{position}]{kind and '.'}{kind}.{name}", len(value), "characters", bound)
+        if type(value := inner.get("name")) is str and len(value) > _MOST_NAME:
+            _refuse(f"{tools}[{position}]{kind and '.'}{kind}.name", len(value), "characters", _MOST_NAME)
         if schemas.are_small:
+            # such a body holds no description that is too long, and no schema that is too large
             continue
+        if type(value := inner.get("description")) is str and len(value) > bounds.MAX_DESCRIPTION_CHARS:
+            where = f"{tools}[{position}]{kind and '.'}{kind}.description"
+            _refuse(where, len(value), "characters", bounds.MAX_DESCRIPTION_CHARS)
         for name in ("parameters", "input_schema"):
             if type(schema := inner.get(name)) is dict:
                 schemas.take(schema, f"{tools}[{position}]{kind and '.'}{kind}.{name}")

@@ -58,7 +58,7 @@ class Fed:
         """Do what the session wants done: commits are there at once, judges are asked (None: nobody can be)."""
         session = self.session
         for _ in range(_MOST_STEPS):
-            if not session.has_effects:
+            if session.out.is_empty:
                 return
             taken = session.drain()
             if taken.lookup:

@@ -43,6 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto` one process more than there are cores: a third of the time of most tests with servers is waiting."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_report_header() -> str:
     """Say the seed, so that a run can be repeated."""
     return f"SLUICE_TEST_SEED={SEED}"

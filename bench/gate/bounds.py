@@ -93,8 +93,7 @@ MEASURED: dict[str, float] = {
     "CPU a chunk, of the bare upstream's and client's: 10 streams in lock step": 20.5,
     "a worker's path, instructions: text, chunks that come alone": 1.61,
     "a worker's path, instructions: text, 16 chunks together": 0.895,
-    # measured anew on 2026-11-28, at the commit before the dialects beside chat/completions and Messages; with them it is 4.00
-    "a worker's path, instructions: whole calls with tools": 3.957,
+    "a worker's path, instructions: whole calls with tools": 3.64,
     "a worker's path, instructions: whole calls with commands under the default policies": 12.3,
     "a worker's path, CPU: text, chunks that come alone": 2.4,
     "a worker's path, CPU: text, 16 chunks together": 1.4,

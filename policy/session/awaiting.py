@@ -15,7 +15,7 @@ class Awaiting:
     """The request that waits. Of the class until there is one: an object of Python with more than 30 names of its own is slower."""
 
     def __init__(self, call: CallInfo, out: Outbox) -> None:
-        self.call, self._out = call, out
+        self.call, self.out = call, out
 
     def begin(self, body: bytes | None) -> None:
         """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or first asks for kept answers or recorded
@@ -24,7 +24,7 @@ class Awaiting:
         if wanted is None:
             self._begin(body, None)
         else:
-            self._awaiting, self._out.lookup = body, wanted
+            self._awaiting, self.out.lookup = body, wanted
 
     def answers(self, kept: KeptAnswers) -> None:
         """Take the kept answers that were asked for, and begin."""
@@ -46,15 +46,9 @@ class Awaiting:
         """The first records of a call that ends before it begins."""
         return opening.records(self.call, None, "", "") if self.awaits_answers else []
 
-    @property
-    def has_effects(self) -> bool:
-        """Is anything wanted since the last time?"""
-        out = self._out
-        return bool(out.outputs or out.records or out.asks or out.waits or out.lookup)
-
     def drain(self) -> Effects:
         """Return what is wanted since the last time."""
-        return self._out.drain()
+        return self.out.drain()
 
     def _begin(self, body: bytes | None, kept: KeptAnswers | None) -> None:
         raise NotImplementedError

@@ -107,7 +107,7 @@ class DeferringSession(Session):
         assert self._chain is not None
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
-        blocks = HeldBlocks(self._out, self._chain, request, lambda event: weak._emit(event))
+        blocks = HeldBlocks(self.out, self._chain, request, lambda event: weak._emit(event))
         if self._denied is None and (self._is_whole or not request.stream):
             blocks.close()
         return blocks
@@ -181,7 +181,7 @@ class DeferringSession(Session):
     def _start(self, event: MessageStart, seq: int) -> None:
         assert self._blocks is not None and self._chain is not None
         self._held_start, withheld = extras.read_start(event, self._chain)
-        self._out.note_withheld(withheld, seq)
+        self.out.note_withheld(withheld, seq)
         if not self._blocks.is_held:
             self._tell_start()
 
@@ -195,7 +195,7 @@ class DeferringSession(Session):
             if "usage" in extra:
                 extra = extra | {"usage": likeness.in_shape(extra["usage"], self._counted(self._start_usage))}
             start = msgspec.structs.replace(start, usage=likeness.usage_alike(start.usage, self._start_usage), extra=extra)
-        self._out.emit(start)
+        self.out.emit(start)
 
     def _counted(self, usage: Usage) -> dict[str, Any]:
         return DIALECTS[self._first_dialect].write_usage(usage)
@@ -204,9 +204,9 @@ class DeferringSession(Session):
         if not self._attempt:
             if not self._is_kept:
                 self._said.add(event)
-            self._out.emit(event)
+            self.out.emit(event)
         elif (shown := self._shown(event)) is not None:
-            self._out.emit(shown)
+            self.out.emit(shown)
 
     def _shown(self, event: Event) -> Event | None:
         """An event of the second answer as the client gets it, None where it does not."""
@@ -298,15 +298,15 @@ class DeferringSession(Session):
             self._emit(BlockStop(index))
         self._denied, self._fate, self._is_paused = wanted, "discarded", True
         self._record_attempt(is_chosen=False)
-        release = "whole" if self._is_whole or not self._out.streams else "early"
-        self._out.note("deferred", -1, f"block {wanted.key}, release {release}")
+        release = "whole" if self._is_whole or not self.out.streams else "early"
+        self.out.note("deferred", -1, f"block {wanted.key}, release {release}")
         self._first_usage = self.usage
         if isinstance(blocks.end, MessageStop):
             self._first_end = msgspec.structs.replace(blocks.end, extra=super()._end_extra(blocks.end))
         told = blocks.discard(notify=self.call.durable)
         if told >= 0:
             self._committing = told
-            self._out.waits.append(told)
+            self.out.waits.append(told)
         else:
             self._ask_again()
 
@@ -371,17 +371,17 @@ class DeferringSession(Session):
             self._before = self.usage
         else:
             self._before = Usage()
-        self._out.note("not_deferred", -1, why)
+        self.out.note("not_deferred", -1, why)
         decided = msgspec.structs.replace(denied.decided, verdict="block")
-        self._out.records.append(
+        self.out.records.append(
             BlockRecord(
-                call_id=self.call.call_id, block=denied.key, at=self._out.at, kind="tool_use", verdict="block", reason="not_deferred",
+                call_id=self.call.call_id, block=denied.key, at=self.out.at, kind="tool_use", verdict="block", reason="not_deferred",
                 policy=decided.policy, rule=decided.rule or None,
             )
         )  # fmt: skip
         self.usage = self._start_usage = self._first_usage
         self._tell_start()
-        self._say(self._out.notices.call(denied.name, "client", decided))
+        self._say(self.out.notices.call(denied.name, "client", decided))
         self._stopped, self._is_drained = True, False
         blocks.finish_empty(msgspec.structs.replace(self._first_end or _END, stop_reason=StopReason.END_TURN))
         super()._pump()
@@ -395,9 +395,9 @@ class DeferringSession(Session):
     def _record_attempt(self, *, is_chosen: bool) -> None:
         upstream, model = self._sent_to
         for segment, first, last, usage in [*self._ended, self._span()]:
-            self._out.records.append(
+            self.out.records.append(
                 AttemptRecord(
-                    call_id=self.call.call_id, segment=segment, attempt=self._attempt, at=self._out.at, kind=_KINDS[self._attempt],
+                    call_id=self.call.call_id, segment=segment, attempt=self._attempt, at=self.out.at, kind=_KINDS[self._attempt],
                     upstream=upstream, model=model, first_seq=first, end_seq=last, chosen=is_chosen, input_tokens=usage.input_tokens,
                     output_tokens=usage.output_tokens,
                 )

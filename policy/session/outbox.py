@@ -136,6 +136,11 @@ class Outbox:
         number, detail = _BLOCK_NOTES + slot.key, f"block {slot.key}: {reason}"
         self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=number, at=self.at, detail=detail))
 
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing wanted since the last time?"""
+        return not (self.outputs or self.records or self.asks or self.waits or self.lookup)
+
     def drain(self) -> Effects:
         """Return what is wanted since the last time."""
         number = self._drained + len(self.outputs)

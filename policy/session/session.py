@@ -87,11 +87,11 @@ class Session(Awaiting):
             if body is None:
                 raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
             if kept is not None:
-                body = opening.continued(call, body, kept, self._config, self._out)
+                body = opening.continued(call, body, kept, self._config, self.out)
             self._take_body(body)
             request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
             request = self.request = opening.rebuilt(request) if kept is not None else request
-            self._out.streams, model = request.stream, request.model
+            self.out.streams, model = request.stream, request.model
             call = self.call = opening.identified(call, request)
             self._upstream = opening.route(call, self._config, request)
             self._chain = self._make_chain(request)
@@ -100,12 +100,12 @@ class Session(Awaiting):
                 self._upstream = opening.route(call, self._config, self._approved)
             self._blocks = self._make_blocks(request.without_history())
         except PipelineError as error:
-            self._out.records += opening.records(call, self.request, model, self._upstream.name if self._upstream else "")
-            self._out.put(self._refusal(error))
+            self.out.records += opening.records(call, self.request, model, self._upstream.name if self._upstream else "")
+            self.out.put(self._refusal(error))
             return
-        self._out.records += opening.records(call, request, model, self._upstream.name)
-        self._out.lookup = opening.lookup(call, self._upstream, self._approved)
-        if self._out.lookup is None:
+        self.out.records += opening.records(call, request, model, self._upstream.name)
+        self.out.lookup = opening.lookup(call, self._upstream, self._approved)
+        if self.out.lookup is None:
             self._dispatch("")
 
     def _take_body(self, body: bytes) -> None:
@@ -119,11 +119,11 @@ class Session(Awaiting):
     def _approve(self, request: ChatRequest) -> ChatRequest:
         """The request as it goes upstream. Raises Forbidden where a policy blocks it."""
         assert self._chain is not None
-        return opening.approve(self._chain, request, self._out)
+        return opening.approve(self._chain, request, self.out)
 
     def _make_blocks(self, request: ChatRequest) -> Blocks:
         assert self._chain is not None
-        return Blocks(self._out, self._chain, request)
+        return Blocks(self.out, self._chain, request)
 
     def turns(self, stored: Sequence[StoredTurn]) -> None:
         """Take the recorded turns that were asked for, and send the request."""
@@ -145,8 +145,8 @@ class Session(Awaiting):
         """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
         if self.awaits_answers:
             self._awaiting = None
-        self._out.records += opening.records(self.call, None, "", "")
-        self._out.put(self._refusal(error))
+        self.out.records += opening.records(self.call, None, "", "")
+        self.out.put(self._refusal(error))
 
     def chunks(self, seq: int, raw: Sequence[bytes]) -> list[Mark]:
         """Take chunks `seq`, `seq + 1`, ...; returns what is known of each."""
@@ -201,7 +201,7 @@ class Session(Awaiting):
         """Take an error answer; its meaning is kept, its payload is not forwarded."""
         assert self._upstream is not None and self._chain is not None
         failed = extras.read_failure(DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None), self._chain)
-        opening.note_account(self._out, failed, self._config, self._upstream.name)
+        opening.note_account(self.out, failed, self._config, self._upstream.name)
         # in a later segment the answer was already paid for
         return self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)
 
@@ -246,7 +246,7 @@ class Session(Awaiting):
     def anew(self) -> "Session":
         """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
         made = type(self)(self.call, self._policies, self._config)
-        made.keep_digest_at(self._out.checkpoint)
+        made.keep_digest_at(self.out.checkpoint)
         return made
 
     @property
@@ -257,16 +257,16 @@ class Session(Awaiting):
 
     def at(self, at: int) -> None:
         """Set the time of what is taken in next (Unix ms); only records carry it."""
-        self._out.at = at
+        self.out.at = at
 
     def keep_digest_at(self, number: int) -> None:
         """Keep the digest at this number of outputs."""
-        self._out.checkpoint = number
+        self.out.checkpoint = number
 
     @property
     def checkpoint_digest(self) -> str:
         """The running hash there."""
-        return self._out.checkpoint_digest
+        return self.out.checkpoint_digest
 
     @property
     def unasked(self) -> list[int]:
@@ -275,7 +275,7 @@ class Session(Awaiting):
 
     def has_verdict(self, block: int) -> bool:
         """Is the verdict on this block on record?"""
-        return block in self._out.recorded
+        return block in self.out.recorded
 
     # --- the request ---
 
@@ -293,7 +293,7 @@ class Session(Awaiting):
             if self._segment:
                 self._failed(UpstreamFailed("api_error", error.message))
             else:
-                self._out.put(self._refusal(error))
+                self.out.put(self._refusal(error))
             return
         if isinstance(sent, Respond):
             self._stopped = True
@@ -305,11 +305,11 @@ class Session(Awaiting):
             if translated is not None and translated.dropped:
                 self.dropped += tuple(n for n in translated.dropped if n not in self.dropped)
             if self.dropped:
-                self._out.note("dropped", 0, ", ".join(self.dropped))
+                self.out.note("dropped", 0, ", ".join(self.dropped))
             if opening.may_pause(self.call, self._upstream):
                 self._turn = DIALECTS[self._upstream.dialect].turn_builder()
         self._blocks.look_at(self._approved, self._upstream.dialect, self._upstream.target.ids)
-        self._out.put(sent)
+        self.out.put(sent)
         if self._turn is None:
             self._forget_history()
 
@@ -327,7 +327,7 @@ class Session(Awaiting):
             return self._failed(UpstreamFailed("api_error", error.message))
         self._stopped = True
         body = DIALECTS[self.call.dialect].encode_count(tokens, estimated=False)
-        self._out.put(Respond(200, {"content-type": "application/json"}, body, b"", "complete"))
+        self.out.put(Respond(200, {"content-type": "application/json"}, body, b"", "complete"))
         return "allow", -1
 
     # --- events ---
@@ -368,7 +368,7 @@ class Session(Awaiting):
                 assert self._chain is not None
                 return self._failed(extras.read_failure(event, self._chain))
             case Opaque():
-                self._out.withhold(event.what, seq)
+                self.out.withhold(event.what, seq)
                 return WITHHELD
             case Ping():
                 pass
@@ -391,8 +391,8 @@ class Session(Awaiting):
     def _start(self, event: MessageStart, seq: int) -> None:
         assert self._chain is not None
         event, withheld = extras.read_start(event, self._chain)
-        self._out.note_withheld(withheld, seq)
-        self._out.emit(event)
+        self.out.note_withheld(withheld, seq)
+        self.out.emit(event)
 
     def _finish(self, event: MessageStop, seq: int) -> None:
         assert self._blocks is not None and self._chain is not None
@@ -402,7 +402,7 @@ class Session(Awaiting):
             return
         event, withheld = extras.read_stop(event, self._chain)
         if withheld:
-            self._out.note_withheld(withheld, seq)
+            self.out.note_withheld(withheld, seq)
         self._blocks.finish(event)
         self._stopped = True
 
@@ -425,8 +425,8 @@ class Session(Awaiting):
             opening.check_model(self._approved, model)
             self._with_turns()
         except PipelineError as error:
-            self._out.note("blocked", 0, error.message)
-            self._say(self._out.notices.ended(error.message))
+            self.out.note("blocked", 0, error.message)
+            self._say(self.out.notices.ended(error.message))
             self._stopped = True
             self._blocks.finish(MessageStop(StopReason.END_TURN))
             self._pump()
@@ -436,7 +436,7 @@ class Session(Awaiting):
     def _fail(self, message: str, seq: int) -> Mark:
         # no status of upstream's: it answered, and the answer is paid for
         self._failed(UpstreamFailed("api_error", message))
-        self._out.note("protocol_error", seq, message)
+        self.out.note("protocol_error", seq, message)
         return WITHHELD
 
     def _failed(self, event: UpstreamFailed) -> Mark:
@@ -470,12 +470,12 @@ class Session(Awaiting):
         if reason is StopReason.TOOL_USE and self._blocks.client_calls and not self._blocks.survivors:
             reason = StopReason.END_TURN
         # a refusal is empty by itself
-        if not self._out.emitted_block and self._out.withheld and reason is not StopReason.REFUSAL:
-            self._say(self._out.notices.whole_answer())
-        self.stop_reason, self._out.end, self.state = str(reason), "complete", "ENDED"
+        if not self.out.emitted_block and self.out.withheld and reason is not StopReason.REFUSAL:
+            self._say(self.out.notices.whole_answer())
+        self.stop_reason, self.out.end, self.state = str(reason), "complete", "ENDED"
         # a verdict that cuts comes early in one run and late in another: what was counted until then is chance
         usage = self._start_usage if self._blocks.is_cut else self.usage
-        self._out.emit(msgspec.structs.replace(event, stop_reason=reason, usage=usage, extra=self._end_extra(event)))
+        self.out.emit(msgspec.structs.replace(event, stop_reason=reason, usage=usage, extra=self._end_extra(event)))
 
     def _end_extra(self, event: MessageStop) -> dict[str, Any]:
         """What goes with the end; upstream's own object counts the last segment alone."""
@@ -483,17 +483,17 @@ class Session(Awaiting):
 
     def _say(self, text: str) -> None:
         assert self._blocks is not None and self._chain is not None
-        gap, index = "\n\n" if self._out.emitted_block else "", self._blocks.slots.next_index
-        text = gap + extras.read_notice(text, self._chain, self._out.notices.least(of_call=False))
+        gap, index = "\n\n" if self.out.emitted_block else "", self._blocks.slots.next_index
+        text = gap + extras.read_notice(text, self._chain, self.out.notices.least(of_call=False))
         for notice in BlockStart(index, BlockKind.TEXT), TextDelta(index, text), BlockStop(index):
-            self._out.emit(notice)
+            self.out.emit(notice)
 
     def _abort(self, event: UpstreamFailed) -> None:
-        self.state, self._out.end = "FAILED", event.kind
-        if self._out.visible:
-            self._out.emit(event)
+        self.state, self.out.end = "FAILED", event.kind
+        if self.out.visible:
+            self.out.emit(event)
             return
         client = DIALECTS[self.call.dialect]
         self.status, headers, body = client.failed_response(event)
         frame = client.error_frame(event.kind, event.message, None)
-        self._out.put(Respond(self.status, headers, body, frame, event.kind))
+        self.out.put(Respond(self.status, headers, body, frame, event.kind))

@@ -112,6 +112,8 @@ def test_the_same_way_by_keyboard_alone(new_tab: NewTab, refused: str) -> None:
     _sees_the_refusal(tab)
     other = new_tab(key=None)
     other.open(_copied_link(tab))
+    # the field has the focus once the page is drawn, which is after it has loaded
+    other.page.wait_for_function("() => document.activeElement.id === 'key'")
     other.page.keyboard.type(KEY)
     with other.page.expect_navigation():
         other.page.keyboard.press("Enter")

@@ -62,7 +62,7 @@ def test_a_recorded_paused_turn_goes_on_with_its_recorded_continuation(place: tu
         assert len(replay.asked) == 2
 
 
-SHARE = 1
+SHARE = 2
 """Recordings of each direction."""
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.fuzz.run import Failure, keep, mutated
 from tests.fuzz.targets import TARGETS
 
-SECONDS = 1.0
+SECONDS = 2.0
 SEED = 20261121
 """Always the same here, so that this test says something about a change; `make fuzz` takes another each time."""
 

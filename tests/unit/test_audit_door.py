@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from db.keyring import KeyRing
+from gateway import pages_process
 from gateway.audit_door import MAX_EXPORTS, MAX_OF_OTHERS, MAX_QUESTIONS_OF_ONE, AuditDoor, auditor_of, is_audit
 from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
 from protocol.config import Config, Key, Limits, Role
@@ -135,7 +136,8 @@ async def test_a_slow_body_takes_no_place_and_a_strangers_is_not_read(behind: Be
     assert (await ask(of, "POST", auditor="", pieces=(b"{",), is_whole=False))[0] == 200 and behind.body == b""
 
 
-async def test_without_a_process_behind_it_the_answer_is_one_of_the_api(tmp_path: Path) -> None:
+async def test_without_a_process_behind_it_the_answer_is_one_of_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages_process, "CONNECT_S", 3 * pages_process.AGAIN_S)
     of = door(tmp_path)
     status, headers, body = await ask(of)
     assert (status, code(body)) == (503, "audit_unavailable") and b"sluice pages" in body and int(headers[b"retry-after"]) > 0

@@ -84,7 +84,7 @@ def test_a_bug_breaks_its_call_and_is_not_raised(monkeypatch: pytest.MonkeyPatch
 def test_chunks_of_a_broken_step_are_on_record_once(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
     # the session took them, and what it wants cannot be had
-    monkeypatch.setattr(call.session, "drain", lambda: 1 / 0)
+    monkeypatch.setattr(call.session.out, "drain", lambda: 1 / 0)
     assert call.feed_entry(entry) and call.broken
     chunks = [r for r in call.end_records("policy_failed", -1, 5) if isinstance(r, ChunksRecord)]
     assert [(r.seq, list(r.raw)) for r in chunks] == [(1, list(entry.chunks))]

@@ -113,6 +113,13 @@ async def test_keys_stay_outside_and_no_client_says_where_it_is(behind: Behind, 
     assert not [line for line in lines if b"9.9.9.9" in line or line[-1:] == b"k" or b"upgrade" in line or b"1.1.1.1" in line]
 
 
+@pytest.fixture
+def soon_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is not there is waited for for a short while only."""
+    monkeypatch.setattr(pages_process, "CONNECT_S", 3 * pages_process.AGAIN_S)
+
+
+@pytest.mark.usefixtures("soon_away")
 async def test_without_a_process_behind_it_says_so(tmp_path: Path) -> None:
     status, headers, body = await ask(door(tmp_path))
     assert status == 503 and b"sluice pages" in body and (b"retry-after", b"2") in headers
@@ -265,6 +272,7 @@ async def test_pages_that_one_address_does_not_take_keep_no_other_out(behind: Be
     assert (of._turns.free, process.untaken.used, process.in_pieces.used, process.open) == (MAX_RELAYS, 0, 0, 0)
 
 
+@pytest.mark.usefixtures("soon_away")
 async def test_its_own_answers_have_the_headers_of_pages(tmp_path: Path) -> None:
     for headers in ((await ask(door(tmp_path)))[1], (await ask(door(tmp_path), "PUT"))[1]):
         assert dict(headers).items() >= dict(NOWHERE.headers()).items()

@@ -124,6 +124,6 @@ def test_a_session_that_breaks_as_an_answer_begins_to_wait_has_it_on_record_once
     def breaks() -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(call.session, "drain", breaks)
+    monkeypatch.setattr(call.session.out, "drain", breaks)
     call.feed_entry(body(1, "tool_use", USE))
     assert call.broken and chunks(records + call.end_records("policy_failed", -1, 5)) == [(1, ["withheld"])]

@@ -317,9 +317,9 @@ class OwnedCall:
 
     def collect(self) -> None:
         """Move what the session wants into this call; facts that are already known are fed at once."""
-        # most chunks of a tool call change nothing yet
-        while self.session.has_effects:
-            wanted = self.session.drain()
+        out = self.session.out  # `is_empty`, without a call for each chunk of a tool call
+        while out.outputs or out.records or out.asks or out.waits or out.lookup:
+            wanted = out.drain()
             self._outputs += wanted.outputs
             if wanted.records:
                 self._records += wanted.records
