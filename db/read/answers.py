@@ -97,6 +97,8 @@ class AnswerReader:
         steps = await self._walk(key, wanted.previous)
         refers = [*wanted.items, *(name for step in steps for name in self._keeper.references(step.asked.items))]
         items = await self._items(key, refers, steps)
+        asked = [*wanted.questions, *(name for step in steps for name in self._keeper.questions(step.asked.items))]
+        questions = await self._questions(key, asked, steps)
         size = sum(step.size for step in steps)
         if size + await asyncio.to_thread(_expansion, self._keeper, items, [*wanted.items], steps) > self._max_bytes:
             raise _Gone("bytes")
@@ -106,7 +108,8 @@ class AnswerReader:
             before += self._keeper.output(step.answer)
             calls += self._keeper.calls(step.answer["output"])
         calls += self._keeper.calls([items[name] for name in wanted.items])
-        return KeptAnswers(before=before, items={name: items[name] for name in wanted.items}, calls=calls, answers=len(steps))
+        own = {name: items[name] for name in wanted.items}
+        return KeptAnswers(before=before, items=own, calls=calls, answers=len(steps), questions=questions)
 
     async def _walk(self, key: Holder, identity: str) -> list[KeptAnswer]:
         """The answers of a conversation, the newest first. Raises _Gone."""
@@ -140,16 +143,29 @@ class AnswerReader:
                 size += answer.size if answer is not None else 0
                 if size > self._max_bytes:
                     raise _Gone("bytes")
-            said = answers[call_id]
-            item = next((i for i in said.answer["output"] if isinstance(i, dict) and i.get("id") == name), None) if said else None
-            if item is None:
+            if (item := _item(answers[call_id], name)) is None:
                 raise _Gone("item", name)
+            found[name] = item
+        return found
+
+    async def _questions(self, key: Holder, names: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
+        """The questions of those ids, as they were released to this key: also of answers that are not kept. Ends at one that was not."""
+        answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
+        found: dict[str, Any] = {}
+        for name in dict.fromkeys(names):
+            call_id = self._keeper.call_of_item(name)
+            if call_id not in answers:
+                if len(answers) - len(known) >= MAX_LOOKUPS:
+                    break
+                answers[call_id] = await self._wait_for(key, call_id, alone=True)
+            if (item := _item(answers[call_id], name)) is None:
+                break
             found[name] = item
         return found
 
     # --- answers ---
 
-    async def _wait_for(self, key: Holder, call_id: str) -> KeptAnswer | None:
+    async def _wait_for(self, key: Holder, call_id: str, *, alone: bool = False) -> KeptAnswer | None:
         if not call_id:
             return None
         call, loop = UUID(call_id), asyncio.get_running_loop()
@@ -157,18 +173,19 @@ class AnswerReader:
         while True:
             # not held while it waits: ids that never were must not keep others from theirs
             async with reading(self._engine) as connection:
-                found, may_come = await self._read(connection, key, call)
+                found, may_come = await self._read(connection, key, call, alone=alone)
             if found is not None or not may_come or loop.time() + pause > until:
                 return found
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    async def _read(self, connection: AsyncConnection, key: Holder, call: UUID) -> tuple[KeptAnswer | None, bool]:
-        """The answer, and whether one may still come that is not there yet."""
+    async def _read(self, connection: AsyncConnection, key: Holder, call: UUID, *, alone: bool) -> tuple[KeptAnswer | None, bool]:
+        """The answer, and whether one may still come that is not there yet. `alone`: without its request, whether it is kept or not."""
+        size_of_answer = func.octet_length(Release.payload)
         last = select(Release.number).where(Release.call_id == call).order_by(Release.number.desc()).limit(1).scalar_subquery()
         statement = (
             select(
-                func.octet_length(RequestBody.body) + func.octet_length(Release.payload),
+                size_of_answer if alone else func.octet_length(RequestBody.body) + size_of_answer,
                 exists().where(End.call_id == call),
                 Release.number,
             )
@@ -185,12 +202,12 @@ class AnswerReader:
             return None, not has_ended
         if size > MAX_ANSWER_BYTES:
             return None, False
-        body = await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call))
+        body = b"" if alone else await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call))
         payload = await connection.scalar(select(Release.payload).where(Release.call_id == call, Release.number == number))
-        if not body or not payload:
+        if not payload or not (body or alone):
             return None, False
         # parsing megabytes must not hold up the other calls of this process
-        found = await asyncio.to_thread(self._parse, str(call), bytes(body), bytes(payload))
+        found = await asyncio.to_thread(self._parse, str(call), bytes(body or b""), bytes(payload))
         return found, found is None and not has_ended
 
     def _parse(self, call_id: str, body: bytes, payload: bytes) -> KeptAnswer | None:
@@ -198,10 +215,15 @@ class AnswerReader:
         if answer is None or answer.get("id") is None or self._keeper.call_of_answer(str(answer["id"])) != call_id:
             return None
         try:
-            asked = self._keeper.asked(body)
+            asked = self._keeper.asked(body) if body else Asked("", [], True)
         except ValueError:
             return None
         return KeptAnswer(call_id, asked, answer, len(body) + len(payload)) if asked.is_kept else None
+
+
+def _item(of: KeptAnswer | None, name: str) -> Any:
+    """The item of that id in an answer; None where there is none."""
+    return next((i for i in of.answer["output"] if isinstance(i, dict) and i.get("id") == name), None) if of is not None else None
 
 
 def _expansion(keeper: Keeper, items: dict[str, Any], own: list[str], steps: Sequence[KeptAnswer]) -> int:

@@ -39,7 +39,7 @@ def client_call(block: BlockStart, arguments: str, request: ChatRequest, *, same
     own = block.body or {}
     if own.get("executor") == _PENDING:
         label = own.get("server_label", "")
-        return {"type": "mcp_approval_request", "id": block.id, "name": block.name, "arguments": arguments, "server_label": label}
+        return {"type": "mcp_approval_request", "name": block.name, "arguments": arguments, "server_label": label}
     offered = request.tool(block.name)
     typed = TYPED_CALLS.get(str(own.get("item"))) if same else None
     if typed is None and offered is not None and offered.kind == "client":

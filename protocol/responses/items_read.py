@@ -18,7 +18,7 @@ from protocol.server_tools.data import table
 
 _OF_PARTS = ("type", "text", "refusal", "image_url", "file_id", "detail", "file_url", "file_data", "filename", "annotations", "logprobs")
 _OF_ITEMS = ("type", "role", "content", "id", "call_id", "name", "arguments", "output", "input", "namespace", "tools", "summary", "action",
-             "operation", "encrypted_content", "execution")  # fmt: skip
+             "operation", "encrypted_content", "execution", "approve", "approval_request_id", "server_label")  # fmt: skip
 _MEDIA = ("input_image", "input_file")
 _TEXTS = ("input_text", "output_text")
 
@@ -30,6 +30,8 @@ class Input(NamedTuple):
     messages: tuple[dict[str, Any], ...]
     turns: tuple[Turn, ...]
     tools: tuple[Tool, ...]
+    lets_run: bool = False
+    """Is a call approved that a provider asked about?"""
 
 
 def read(value: Any) -> Input:
@@ -55,6 +57,7 @@ class _Reader:
         self._results: list[Part] = []
         self._tools: list[Tool] = []
         self._brought = 0
+        self._approves = False
         self._provider: set[str] = set()
         """Calls of shells that the provider runs: their outputs are the model's side too."""
 
@@ -86,6 +89,8 @@ class _Reader:
             case _ if kind in CLIENT_ITEMS:
                 if kind == "additional_tools":
                     self._bring(item, at)
+                elif kind == "mcp_approval_response":
+                    self._approves |= _approves(item, at)
                 self._add(Turn("user", (OtherPart(kind, item, "responses"),)))
             case _:
                 invalid(f"{at} is of a type that the gateway does not know: {kind[:80]!r}", "input")
@@ -93,7 +98,7 @@ class _Reader:
     def finish(self) -> Input:
         """Return what was read."""
         self._close()
-        return Input(tuple(self._system), tuple(self._messages), tuple(self._turns), tuple(self._tools))
+        return Input(tuple(self._system), tuple(self._messages), tuple(self._turns), tuple(self._tools), self._approves)
 
     def _close(self) -> None:
         if self._answer:
@@ -218,6 +223,17 @@ def _check_model_item(item: dict[str, Any], at: str) -> None:
             invalid(f"{at}.{name} must be a list of parts", "input")
     if not isinstance(item.get("encrypted_content"), str | None):
         invalid(f"{at}.encrypted_content must be a string", "input")
+    if item["type"] == "mcp_approval_request":
+        _need_strings(at, item, "id", "name", "arguments", "server_label")
+
+
+def _approves(item: dict[str, Any], at: str) -> bool:
+    _need_strings(at, item, "approval_request_id")
+    if not isinstance(item.get("reason"), str | None):
+        invalid(f"{at}.reason must be a string", "input")
+    if not isinstance(says := item.get("approve"), bool):
+        invalid(f"{at}.approve must be true or false", "input")
+    return says
 
 
 def _call(item: dict[str, Any], kind: str, at: str) -> ToolUsePart:

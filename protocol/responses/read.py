@@ -86,7 +86,10 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         reasoning=reasoning,
         echo={name: data[name] for name in _ECHOED if data.get(name) is not None},
         state=State(
-            previous, fields.boolean(data, "store", True) is not False, keeps_seals=SEALED in fields.array(data, "include", required=False)
+            previous,
+            fields.boolean(data, "store", True) is not False,
+            keeps_seals=SEALED in fields.array(data, "include", required=False),
+            lets_run=read.lets_run,
         ),
         extra={n: v for n, v in data.items() if n in _KEPT and n not in ("text", "reasoning")} | ({"reasoning": more} if more else {}),
     )

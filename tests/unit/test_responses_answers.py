@@ -235,7 +235,7 @@ CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
     ),
     (
         None, BlockStart(0, BlockKind.TOOL_USE, "mcpr_1", "f", {"executor": "mcp_pending", "server_label": "s"}), "{}",
-        {"type": "mcp_approval_request", "id": "mcpr_1", "name": "f", "server_label": "s", "arguments": "{}"},
+        {"type": "mcp_approval_request", "id": f"mcpr_{CALL.replace('-', '')}_0", "name": "f", "server_label": "s", "arguments": "{}"},
     ),
     (
         None, BlockStart(0, BlockKind.TOOL_USE, "c", "f", {"caller": {"type": "program", "caller_id": "p"}}), "{}",
