@@ -175,14 +175,14 @@ class _Reader:
 
     def _typed_output(self, item: dict[str, Any], typed: Typed, at: str) -> None:
         if item["type"] == "tool_search_output" and item.get("execution") != "client":
-            self._say(OtherPart(item["type"], item, "responses"))
+            self._found(item, at)
             return
         # a local shell's output has the call's id as its own
         named = "call_id" if isinstance(item.get("call_id"), str) or typed.name != "local_shell" else "id"
         _need_strings(at, item, named)
         call = item[named]
         if call in self._provider:
-            self._say(OtherPart(item["type"], item, "responses"))
+            self._found(item, at)
             return
         field = "tools" if typed.name == "tool_search" else "output"
         if field == "tools":
@@ -196,6 +196,14 @@ class _Reader:
         content = [output] if isinstance(output, dict) else output
         text = result_text(content, f"{at}.{field}")
         self._result(ToolResultPart(call, text, is_error, {"content": content, **rest}, "typed"))
+
+    def _found(self, item: dict[str, Any], at: str) -> None:
+        """Take what a provider's call gave. What its search found it may run: those tools are in the list, too, for the client wrote it."""
+        if item["type"] == "tool_search_output":
+            if not isinstance(offered := item.get("tools"), list):
+                invalid(f"{at}.tools must be a list", "input")
+            self._tools += tools_read.found(offered, f"{at}.tools")
+        self._say(OtherPart(item["type"], item, "responses"))
 
     def _bring(self, item: dict[str, Any], at: str) -> None:
         """Take the tools of an item: a definition that was there already, to the letter, is told again."""

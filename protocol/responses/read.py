@@ -47,6 +47,8 @@ _INCLUDE = frozenset(
         "computer_call_output.output.image_url",
     )
 )  # fmt: skip
+ELSEWHERE = frozenset(("item", "found"))
+"""Names in `outer` of a tool that stands in an item of the input."""
 LOGPROBS, SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
 _MAX_LOGPROBS = 20
 
@@ -112,13 +114,16 @@ def _input(data: dict[str, Any], previous: str) -> Any:
 
 
 def _unique(tools: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tools without those that an item tells again, to the letter. Raises InvalidRequest for two of one name that differ."""
+    """Tools without those that an item tells again: to the letter, or of a search, the same server. Raises InvalidRequest for two
+    of one name that differ."""
     seen: dict[str, Any] = {}
     kept = []
     for tool in tools:
-        if (before := seen.get(tool.name)) is not None and "item" in tool.outer:
+        if (before := seen.get(tool.name)) is not None and not tool.outer.keys().isdisjoint(ELSEWHERE):
             mine, other = ({**t.extra, "defer_loading": None} for t in (tool, before))
             if (tool.description, tool.schema, tool.kind, mine) == (before.description, before.schema, before.kind, other):
+                continue
+            if "found" in tool.outer and fields.place_of(tool) == fields.place_of(before):
                 continue
         seen[tool.name] = tool
         kept.append(tool)
