@@ -6,7 +6,7 @@ import msgspec
 
 from protocol.errors import LocalProtocolError
 from protocol.events import BlockStart
-from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written, normal_arguments
 from protocol.request import ChatRequest
 from protocol.responses.item_kinds import TYPED_CALLS, TYPED_NAMES, Typed
 from protocol.responses.items import SERVER_ITEMS
@@ -95,8 +95,9 @@ def server_call(block: BlockStart, arguments: str) -> dict[str, Any]:
     if kind == "program":
         item["call_id"] = block.id
         del item["status"]
-    value = _value(arguments)
+    _value(arguments)
     if row.input:
+        value = loads_written(normal_arguments(arguments))
         item[row.input] = value if row.input == "action" else value.get(row.input)
     return item
 
