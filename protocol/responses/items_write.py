@@ -85,6 +85,7 @@ def _user(turn: Turn, items: list[dict[str, Any]]) -> None:
 
 def _assistant(turn: Turn, items: list[dict[str, Any]]) -> None:
     message: dict[str, Any] | None = None
+    begun = len(items)
     for part in turn.parts:
         is_said = isinstance(part, TextPart) or (isinstance(part, OtherPart) and part.kind == "refusal")
         if not is_said:
@@ -109,7 +110,7 @@ def _assistant(turn: Turn, items: list[dict[str, Any]]) -> None:
                 items.append(part.body)
             case _:
                 _misplaced(part)
-    for item in items:
+    for item in items[begun:]:
         if item.get("type") == "message" and item.get("role") == "assistant" and isinstance(item.get("content"), list):
             item["content"] = _simple(item["content"]) if item["content"] else ""
 

@@ -337,6 +337,7 @@ CANNOT: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "user", "content": "q"}, {"type": "shell_call", "call_id": "c", "action": {}}]}, "input"),
     ({"input": [{"role": "user", "content": "q"}, CARRIED[3]]}, "input"),
     ({"input": [{"role": "user", "content": "q"}, CARRIED[6]]}, "input"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]}]}, "input"),
     ({"moderation": {"model": "m"}}, "moderation"),
     ({"reasoning": {"effort": "strange"}}, "reasoning"),
 ]
@@ -348,6 +349,7 @@ def test_what_would_change_the_meaning_is_refused_by_name(fields: dict[str, Any]
     with pytest.raises(InvalidRequest) as refused:
         sent(read(**fields), dialect)
     assert refused.value.param == param
+    assert "messages" not in refused.value.message, "which is another dialect's word"
 
 
 FAMILY: list[dict[str, Any]] = [
