@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from protocol.fields import invalid
-from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.responses.item_kinds import CLIENT_ITEMS, TYPED_NAMES
 from protocol.responses.items_read import result_text, text_of
@@ -123,7 +123,7 @@ def _call(part: ToolUsePart) -> dict[str, Any]:
         except AmbiguousJson as error:
             invalid(f"the arguments of a call of {part.name[:60]!r} are not one JSON object: {error}", "input")
         action = msgspec.Raw(part.arguments.encode())
-        if typed.name == "computer" and (value := loads_arguments(part.arguments)).keys() == {"actions"}:
+        if typed.name == "computer" and (value := loads_written(part.arguments)).keys() == {"actions"}:
             return {"type": typed.call, **item, "call_id": part.id, **value}
         return {"type": typed.call, **item, "call_id": part.id, typed.field: action}
     space = item.get("namespace")

@@ -140,6 +140,56 @@ async def test_only_references_are_filled(url: str, reader: AnswerReader) -> Non
         assert before[0]["content"][0]["text"] == own and before[1:2001] == [same] * 2000
 
 
+async def ask_first(url: str, *, key: str = "k", answer: str = "completed", **said: Any) -> tuple[str, dict[str, Any]]:
+    """Put an answer on record in which a provider asks before it runs a call; returns the question's id, and the question."""
+    call = call_id()
+    question = {
+        "type": "mcp_approval_request",
+        "id": f"mcpr_{call.replace('-', '')}_0",
+        "name": "f",
+        "arguments": "{}",
+        "server_label": "b",
+    }
+    payload = json.dumps({"id": identity(call), "status": answer, "output": [question]}).encode()
+    released = ReleaseRecord(call_id=call, number=0, number_next=9, at=NOW, seq=9, payload=payload, sha256=b"")
+    records: list[Record] = [call_record(call, key=key, dialect="responses"), released]
+    async with AuditInserter(url) as inserter:
+        body = {call: json.dumps({"model": "m", "input": "x"} | said).encode()} if said else {}
+        assert not await inserter.insert(records, body)
+    return question["id"], question
+
+
+async def test_a_question_is_found_where_this_key_was_given_it(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of an answer that is not kept, or whose request is gone: nobody gets to see more of it."""
+    monkeypatch.setattr(db.read.answers, "FIND_S", 0.05)
+    good = [await ask_first(url, store=True), await ask_first(url, store=False), await ask_first(url)]
+    for name, question in good:
+        assert (await reader.find("k", WantedAnswers("responses", "", (), (name,)))).questions == {name: question}
+    first, fifth = good[0][0], (await ask_first(url, answer="failed"))[0]
+    bad = [
+        (await ask_first(url, key="other"))[0],
+        fifth,
+        first[:-1] + "7",
+        "mcpr_own",
+        first.upper(),
+        f"mcpr_{call_id().replace('-', '')}_0",
+    ]
+    for name in bad:
+        found = await reader.find("k", WantedAnswers("responses", "", (), (first, name)))
+        assert not found.missing and list(found.questions) == [first], name
+
+
+async def test_approvals_of_a_conversation_are_looked_up_with_it(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, question = await ask_first(url, store=True)
+    yes = {"type": "mcp_approval_response", "approval_request_id": name, "approve": True}
+    later = await keep(url, call_id(NOW + 1000), "y", previous=identity(name[5:-2]), input=[yes])
+    found = await reader.find("k", previous(later))
+    assert found.questions == {name: question} and question in found.before and yes in found.before
+    monkeypatch.setattr(db.read.answers, "MAX_LOOKUPS", 1)
+    others = [(await ask_first(url))[0] for _ in range(2)]
+    assert len((await reader.find("k", WantedAnswers("responses", "", (), tuple(others)))).questions) == 1
+
+
 async def test_without_a_database_the_record_is_away() -> None:
     away = AnswerReader.open("postgresql://nobody@127.0.0.1:1/none", "responses", max_bytes=1)
     assert (await away.find("k", previous(identity(call_id())))).missing == "away"
