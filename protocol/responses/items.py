@@ -55,10 +55,10 @@ def server_input(kind: str, item: dict[str, Any]) -> str:
     """Return what a call of the provider's was asked for, as the JSON text of an object."""
     row = SERVER_ITEMS[kind]
     value = item.get(row.input) if row.input else None
-    if kind == "mcp_call":
-        return value if isinstance(value, str) else "{}"
-    if value is None:
-        return "{}"
+    if kind == "mcp_call" or value is None:
+        # xAI says all of its calls so
+        written = item.get("arguments")
+        return written if isinstance(written, str) else "{}"
     return dumps(value if isinstance(value, dict) else {row.input: value}).decode()
 
 
@@ -78,5 +78,5 @@ def call_fields(kind: str, item: dict[str, Any]) -> dict[str, Any]:
 def result_fields(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return what is not of the call: its result."""
     row = SERVER_ITEMS[kind]
-    of_call = {row.input, *row.call, *_OF_ITEM}
+    of_call = {row.input, "arguments", *row.call, *_OF_ITEM}
     return {name: value for name, value in item.items() if name not in of_call}
