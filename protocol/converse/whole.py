@@ -5,7 +5,7 @@ from typing import Any
 from protocol.bounds import MAX_BLOCKS
 from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start
 from protocol.converse.usage import read_usage
-from protocol.converse.wire import Answer, Block, convert, read
+from protocol.converse.wire import Answer, Block, convert, read, refuse_several
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -51,6 +51,7 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
 def _block(index: int, value: dict[str, Any]) -> list[Event]:
     kinds = [name[:60] for name in value]
     block, unknown = convert(value, Block, "block")
+    refuse_several(block)
     said: list[Event] = []
     if block.text is not None:
         said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, block.text)] if block.text else []
