@@ -107,13 +107,6 @@ class ChunkUsage(msgspec.Struct, gc=False):
     completion_tokens_details: CompletionDetails | None = None
 
 
-class CachedBeside(msgspec.Struct, gc=False):
-    """Cached tokens of the prompt where they are not in its details: as DeepSeek says it, and as Moonshot does."""
-
-    prompt_cache_hit_tokens: Count | None = None
-    cached_tokens: Count | None = None
-
-
 class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """One chunk of a stream, or a whole answer."""
 
@@ -166,8 +159,11 @@ def read_usage(value: Any) -> tuple[ChunkUsage, int | None]:
         usage = msgspec.convert(value, ChunkUsage)
         if usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens is not None:
             return usage, usage.prompt_tokens_details.cached_tokens
-        beside = msgspec.convert(value, CachedBeside)
-        return usage, beside.cached_tokens if beside.prompt_cache_hit_tokens is None else beside.prompt_cache_hit_tokens
+        # beside the details: as DeepSeek says it, and as Moonshot does
+        cached = value.get("prompt_cache_hit_tokens")
+        if cached is None and (cached := value.get("cached_tokens")) is None:
+            return usage, None
+        return usage, msgspec.convert(cached, Count)
     except msgspec.ValidationError as error:
         raise ValueError("not the usage of chat/completions") from error
 
