@@ -11,7 +11,7 @@ import msgspec
 
 from protocol.bounds import MAX_BLOCKS
 from protocol.converse.failures import exception
-from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start
+from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start, says_something
 from protocol.converse.usage import read_usage
 from protocol.converse.whole import decode_whole as decode_whole
 from protocol.converse.wire import (
@@ -277,7 +277,7 @@ class StreamDecoder:
         # a message that is cut may end without the stop of its last block
         stops: list[Event] = [e for index in list(self._open) for e in self._ended(index, self._open.pop(index))]
         stops += self._let_go()
-        if event.additionalModelResponseFields not in (None, {}):
+        if says_something(event.additionalModelResponseFields):
             stops.append(Opaque("messageStop additionalModelResponseFields"))
         if isinstance(reason, UpstreamFailed):
             self._is_done = True

@@ -3,7 +3,7 @@
 from typing import Any
 
 from protocol.bounds import MAX_BLOCKS
-from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start
+from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start, says_something
 from protocol.converse.usage import read_usage
 from protocol.converse.wire import Answer, Block, convert, read
 from protocol.errors import RemoteProtocolError
@@ -47,7 +47,7 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     usage, native, withheld = read_usage(answer.usage)
     names += withheld
     names += ["answer trace"] if answer.trace is not None else []
-    names += ["answer additionalModelResponseFields"] if answer.additionalModelResponseFields not in (None, {}) else []
+    names += ["answer additionalModelResponseFields"] if says_something(answer.additionalModelResponseFields) else []
     events += map(Opaque, names)
     reason = read_reason(answer.stopReason)
     if isinstance(reason, UpstreamFailed):

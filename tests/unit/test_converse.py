@@ -324,6 +324,24 @@ def test_what_is_not_modelled_is_withheld_by_name(event: made.Event, what: str) 
     assert Opaque(what) in decoder.feed(made.framed(*event))
 
 
+@pytest.mark.parametrize(
+    ("fields", "withheld"),
+    [
+        ({"stop_sequence": None}, 0),
+        ({"delta": {"stop_sequence": None}}, 0),
+        ({}, 0),
+        (None, 0),
+        ({"delta": {"stop_sequence": "END"}}, 1),
+        ([], 1),
+    ],
+)
+def test_fields_of_a_model_that_say_nothing_are_not_named(fields: Any, withheld: int) -> None:
+    stop = ("messageStop", {"stopReason": "end_turn", "additionalModelResponseFields": fields})
+    whole = {"output": {"message": {"role": "assistant", "content": []}}, "stopReason": "end_turn", "additionalModelResponseFields": fields}
+    for events in (decode(made.written(made.begun(), stop)), codecs.decode_whole("converse", json.dumps(whole).encode())):
+        assert sum(isinstance(e, Opaque) for e in events) == withheld
+
+
 def test_pieces_of_a_withheld_block_are_withheld() -> None:
     stream = made.written(made.begun(), made.call(0, "a", "b", type="new"), made.piece(0, toolUse={"input": "{}"}), made.stopped(0))
     assert not any(isinstance(e, BlockStart | ArgumentsDelta | BlockStop) for e in decode(stream))
