@@ -33,13 +33,44 @@ def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation
     return found
 
 
-def queries(metadata: dict[str, Any]) -> str:
-    """Return the arguments of a search that this is evidence of, "" where it is none."""
-    said = metadata.get("webSearchQueries")
-    words = [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
-    if not words and not metadata.get("groundingChunks"):
-        return ""
-    return dumps({"queries": words}).decode()
+def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the chunks of a stream said as one: some say all again, some only what is new. Linear in what they hold."""
+    if len(found) == 1:
+        return found[0]
+    places: dict[bytes, int] = {}
+    sources: list[dict[str, Any]] = []
+    supports: dict[bytes, dict[str, Any]] = {}
+    numbers: list[int] = []
+    for metadata in found:
+        chunks = _objects(metadata.get("groundingChunks"))
+        for chunk in chunks:
+            if places.setdefault(dumps(chunk), len(sources)) == len(sources):
+                sources.append(chunk)
+        numbers = [places[dumps(chunk)] for chunk in chunks] or numbers
+        for support in _objects(metadata.get("groundingSupports")):
+            named = support.get("groundingChunkIndices")
+            known = [numbers[n] for n in named if type(n) is int and 0 <= n < len(numbers)] if isinstance(named, list) else []
+            one = {"segment": support.get("segment"), "groundingChunkIndices": known}
+            supports.setdefault(dumps(one), one)
+    return {"groundingChunks": sources, "groundingSupports": list(supports.values())}
+
+
+def searches(metadata: dict[str, Any], *, has_fetched: bool) -> dict[str, list[str]]:
+    """Return the tools that this is evidence of, by our names, and what each was asked. A fetched page is a source without a search."""
+    found: dict[str, list[str]] = {}
+    words, asked = _words(metadata.get("webSearchQueries")), _words(metadata.get("retrievalQueries"))
+    kinds = {kind for chunk in _objects(metadata.get("groundingChunks")) for kind in _KINDS if kind in chunk}
+    if words or (kinds & {"web", "image"} and not has_fetched):
+        found["web_search"] = words
+    if asked or "retrievedContext" in kinds:
+        found["file_search"] = asked
+    if "maps" in kinds:
+        found["google_maps"] = []
+    return found
+
+
+def _words(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
 def fetched(metadata: Any) -> str:

@@ -12,7 +12,7 @@ from protocol import event_turns
 from protocol.errors import RemoteProtocolError
 from protocol.event_turns import EventTurnBuilder, TurnBlock
 from protocol.events import BlockKind
-from protocol.gemini.blocks import SEAL
+from protocol.gemini.blocks import ANNOTATIONS, SEAL
 from protocol.gemini.decode import StreamDecoder, decode_whole
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, OtherPart, Part, ToolUsePart
@@ -92,6 +92,8 @@ def _server_call(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
 
 def _other(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
     body = {name: value for name, value in (block.body or {}).items() if name not in ("type", "tool_use_id")}
+    if block.name == ANNOTATIONS:
+        return None
     if block.name == SEAL:
         return _parts({"text": "", **signature})
     return _parts({block.name: body, **signature})
