@@ -108,13 +108,19 @@ class _Message:
         self._fetched = self._fetched or grounding.fetched(candidate.url_context_metadata)
         if candidate.grounding_metadata:
             self._take_sources(candidate.grounding_metadata)
+        if candidate.citation_metadata:
+            recited = grounding.recited(candidate.citation_metadata)
+            if recited is None:
+                events.append(Opaque("candidate field citation_metadata"))
+            elif recited["groundingChunks"]:
+                self._sources.append(recited)
         last = max((n for n, part in enumerate(parts) if part.text), default=-1) if self._sources else -1
         for number, part in enumerate(parts):
             if number > last and part.text is None:
                 # it ends the text
                 self._cite(events)
             self._part(part, events)
-        for what in ("citation_metadata", "logprobs_result", "grounding_attributions"):
+        for what in ("logprobs_result", "grounding_attributions"):
             if getattr(candidate, what):
                 events.append(Opaque(f"candidate field {what}"))
         if candidate.finish_reason and candidate.finish_reason != "FINISH_REASON_UNSPECIFIED":

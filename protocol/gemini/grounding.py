@@ -8,7 +8,7 @@ from typing import Any
 from protocol.citations import Citation
 from protocol.json_strict import dumps
 
-_KINDS = {"web": "url", "maps": "url", "image": "url", "retrievedContext": "chunk"}
+_KINDS = {"web": "url", "maps": "url", "image": "url", "citation": "url", "retrievedContext": "chunk"}
 _Place = tuple[int, int]
 
 
@@ -58,7 +58,8 @@ def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
 def searches(metadata: dict[str, Any], *, has_fetched: bool) -> dict[str, list[str]]:
     """Return the tools that this is evidence of, by our names, and what each was asked. A fetched page is a source without a search."""
     found: dict[str, list[str]] = {}
-    words, asked = _words(metadata.get("webSearchQueries")), _words(metadata.get("retrievalQueries"))
+    words, asked = (_words(metadata.get(name)) for name in ("webSearchQueries", "retrievalQueries"))
+    words += _words(metadata.get("imageSearchQueries"))
     kinds = {kind for chunk in _objects(metadata.get("groundingChunks")) for kind in _KINDS if kind in chunk}
     if words or (kinds & {"web", "image"} and not has_fetched):
         found["web_search"] = words
@@ -71,6 +72,17 @@ def searches(metadata: dict[str, Any], *, has_fetched: bool) -> dict[str, list[s
 
 def _words(value: Any) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def recited(metadata: Any) -> dict[str, Any] | None:
+    """Return what `citationMetadata` says as sources, None where it is something else. No text beside its places tells if they fit."""
+    lists = [metadata.get(name) or [] for name in ("citationSources", "citations")] if isinstance(metadata, dict) else [None]
+    if not all(isinstance(found, list) for found in lists):
+        return None
+    found = [one for found in lists for one in found or ()]
+    if not all(isinstance(one, dict) and isinstance(one.get("uri"), str) for one in found):
+        return None
+    return {"groundingChunks": [{"citation": one} for one in found]}
 
 
 def fetched(metadata: Any) -> str:

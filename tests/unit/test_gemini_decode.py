@@ -360,6 +360,17 @@ def test_what_no_part_shows_is_told_by_what_it_was(metadata: dict[str, Any], mor
     assert [(name, arguments) for kind, name, arguments in said(events) if kind == "server_tool_use"] == evidence
 
 
+@pytest.mark.parametrize("name", ["citationSources", "citations"])
+def test_what_was_said_by_heart_names_its_sources(name: str) -> None:
+    one = {"startIndex": 0, "endIndex": 1, "uri": "https://a.example", "license": "mit"}
+    first, last = answer(text("a"), finish=None, citationMetadata={name: [one]}), answer(text("b"), citationMetadata={name: [one]})
+    events = stream(first, last)
+    assert cited(events) == [("https://a.example", -1, -1)] and opaque(events) == [] and said(events) == [("text", "", "ab")]
+    assert opaque(whole(text("a"), citationMetadata={name: []})) == []
+    for odd in ({name: [{"license": "mit"}]}, {name: {"uri": "u"}}, ["u"], "u"):
+        assert opaque(whole(text("a"), citationMetadata=odd)) == ["candidate field citation_metadata"]
+
+
 SAID_AT_ONCE = {"groundingChunks": SOURCES, "groundingSupports": [support(0, 9, "Here it i", 0), support(5, 10, "it is", 1)]}
 
 
