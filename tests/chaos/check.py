@@ -14,7 +14,7 @@ from tests.chaos.load import FORBIDDEN, WORDS, Done
 from tests.chaos.upstream import Upstream
 from tests.support.checks.invariants import Connection, Recorded, Seen, call_faults, difference, read_call
 from tests.support.checks.pages import bytes_of, pages_of, written_of
-from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.clients.sdk import anthropic_answer, openai_answer, responses_answer
 from workers.policy.claims import MAX_TAKEOVERS
 
 DEADLINE_S = 60.0
@@ -22,7 +22,7 @@ MAY_FAIL = ("error", "broken", "leaves", "hostile")
 """Kinds that end with an error, or without an end, by themselves."""
 ERRORS = {
     "error": ("rate_limit_error", "rate_limit_exceeded"),
-    "broken": ("api_error", "overloaded", "overloaded_error"),
+    "broken": ("api_error", "overloaded", "overloaded_error", "server_error", "server_is_overloaded"),
     "leaves": ("left",),
 }
 """How these end where nothing else ends them."""
@@ -44,13 +44,14 @@ def outcome(done: Done) -> str:
     if seen.status != 200:
         return _code(seen.body) or str(seen.status)
     last = seen.body.rstrip().rpartition(b"\n\n")[2]
-    is_error = last.startswith((b"event: error", b'data: {"error"'))
+    is_error = last.startswith((b"event: error", b'data: {"error"', b"event: response.failed"))
     return (_code(last.partition(b"data: ")[2]) or "error") if is_error else "served"
 
 
 def _code(body: bytes) -> str:
     try:
-        error = json.loads(body)["error"]
+        value = json.loads(body)
+        error = value.get("response", value)["error"]
         return str(error.get("code") or error.get("type"))
     except (ValueError, LookupError, TypeError):
         return ""
@@ -145,6 +146,9 @@ def _sdk_faults(done: Done) -> Iterator[str]:
             message: Any = openai_answer(seen.body, stream=seen.streams).choices[0].message
             text = message.content or ""
             calls = [(c.function.name, c.function.arguments) for c in message.tool_calls or ()]
+        elif seen.dialect == "responses":
+            response = responses_answer(seen.body, stream=seen.streams)
+            text, calls = response.output_text, [(i.name, i.arguments) for i in response.output if i.type == "function_call"]
         else:
             answer = anthropic_answer(seen.body, stream=seen.streams)
             text = "".join(b.text for b in answer.content if b.type == "text")

@@ -1,4 +1,4 @@
-"""The clients of the chaos run: many calls at once, of mixed kinds, in both dialects, and what each of them saw."""
+"""The clients of the chaos run: many calls at once, of mixed kinds, in each dialect, and what each of them saw."""
 
 import asyncio
 import io
@@ -15,6 +15,8 @@ import aiohttp
 from protocol.request import DialectName
 from tests.chaos.hostile import ATTACKS, Attack
 from tests.support.checks.invariants import KEEPALIVES, Seen
+from tests.support.clients.readers import PATHS, request
+from tests.support.clients.sdk_calls import tool
 from tests.support.servers.product import KEY
 
 Kind = Literal[
@@ -41,9 +43,8 @@ WORDS: dict[Kind, str] = {
 FORBIDDEN = b"rm -rf"
 POLICY: dict[Kind, str] = {"judged": "judged", "text": "noop", "leaves": "noop"}
 MODELS = ("up-openai", "up-anthropic")
-_TOOLS = ("bash", {"command": {"type": "string"}}), ("get_weather", {"city": {"type": "string"}})
-_SQL = ("query", {"sql": {"type": "string"}})
-_PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+_TOOLS = ("bash", "command"), ("get_weather", "city"), ("query", "sql")
+"""Tools and the argument of each; the last is for hostile calls alone."""
 _LEAVES_AFTER = 600
 _UNREAD_S = 1.0, 6.0
 TIMEOUT_S = 90.0
@@ -73,19 +74,9 @@ class Done:
 
 def body_of(number: int, kind: Kind, dialect: DialectName, model: str) -> dict[str, Any]:
     """The request of a call."""
-    words = f"call {number}: {WORDS[kind]}"
-    body: dict[str, Any] = {"model": model, "max_tokens": 4096, "stream": not kind.startswith("whole")}
-    body["messages"] = [{"role": "user", "content": words}]
+    body = request(f"call {number}: {WORDS[kind]}", dialect, model=model, stream=not kind.startswith("whole"))
     if kind in ("allowed", "judged", "blocked", "parallel", "whole blocked", "hostile"):
-        schemas = [
-            (name, {"type": "object", "properties": properties}) for name, properties in (*_TOOLS, _SQL)[: 3 if kind == "hostile" else 2]
-        ]
-        body["tools"] = [
-            {"type": "function", "function": {"name": name, "parameters": schema}}
-            if dialect == "openai"
-            else {"name": name, "input_schema": schema}
-            for name, schema in schemas
-        ]
+        body["tools"] = [tool(dialect, name, **{of: "string"}) for name, of in _TOOLS[: 3 if kind == "hostile" else 2]]
     return body
 
 
@@ -205,7 +196,8 @@ class Load:
 
     async def _call(self, session: aiohttp.ClientSession, number: int, name: str) -> Done | None:
         kind, model = self._random.choice(KINDS), self._random.choice(MODELS)
-        dialect: DialectName = self._random.choice(("openai", "anthropic"))
+        # attacks are written for two
+        dialect: DialectName = self._random.choice(("openai", "anthropic", *(() if name else ("responses",))))
         url = self._random.choice(self._urls)
         headers: list[tuple[str, str]] = [("x-sluice-policy", POLICY.get(kind, "default")), ("authorization", f"Bearer {KEY}")]
         if name:
@@ -222,7 +214,7 @@ class Load:
             done.left = True
             sent = {"data": _drop_by_drop(body, self._random.uniform(0.5, 5.0))}
         try:
-            async with session.post(url + _PATHS[dialect], **sent, headers=headers) as answer:
+            async with session.post(url + PATHS[dialect], **sent, headers=headers) as answer:
                 seen.status, seen.call_id = answer.status, answer.headers.get("x-sluice-call-id", "")
                 if name and ATTACKS[name].unread and seen.status == 200:
                     await asyncio.sleep(self._random.uniform(*_UNREAD_S))

@@ -1,5 +1,6 @@
 """Processes killed in the middle of calls: another takes over, the stream is whole, the record is complete."""
 
+import itertools
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from protocol.dialects import CLIENTS
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
@@ -28,11 +30,10 @@ def product(tmp_path: Path, redis_url: str, database_url: str) -> Iterator[Produ
 
 
 def read(product: Product, count: int, *, length: int = WORDS, gap_ms: int = 20) -> list[Reader]:
-    """Streams, half of them in each dialect."""
+    """Streams, as many of them in each dialect."""
     return [
         Reader(product.url, request(words(length, gap_ms), dialect), dialect=dialect)
-        for n in range(count)
-        for dialect in (("openai", "anthropic")[n % 2],)
+        for dialect in itertools.islice(itertools.cycle(CLIENTS), count)
     ]
 
 

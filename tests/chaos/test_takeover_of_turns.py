@@ -1,7 +1,7 @@
-"""A worker killed in a turn of several requests, or in a lookup of recorded turns: nothing is asked, paid or said twice."""
+"""A worker killed in a turn of several requests, or in a lookup of what is on record: nothing is asked, paid or said twice."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -112,11 +112,11 @@ def only_worker(product: Product, redis: str, database: str) -> Child:
     return child
 
 
-def in_the_lookup(product: Product, postgres: Proxy, messages: list[dict[str, Any]]) -> Reader:
-    """A call whose owner has asked PostgreSQL for its turns and waits."""
+def in_the_lookup(postgres: Proxy, ask: Callable[[], Reader]) -> Reader:
+    """A call whose owner has asked PostgreSQL for what came before and waits."""
     postgres.hold_replies()
     before = postgres.passed[0]
-    reader = asking(product, messages)
+    reader = ask()
     wait_for(lambda: postgres.passed[0] > before, what="the lookup")
     return reader
 
@@ -133,7 +133,7 @@ def test_w1_kill_9_of_the_owner_in_a_lookup_of_recorded_turns(place: tuple[Produ
         try:
             replies = [answer([{"type": "text", "text": "Take an umbrella."}], "end_turn")]
             replay.answer(*replies)
-            reader = in_the_lookup(product, postgres, messages)
+            reader = in_the_lookup(postgres, lambda: asking(product, messages))
             [call_id] = wait_for(lambda: owned_by(product, victim.pid), what="its owner")
             store: Any = product.redis
             if answered:
@@ -152,3 +152,54 @@ def test_w1_kill_9_of_the_owner_in_a_lookup_of_recorded_turns(place: tuple[Produ
     assert reader.text == "Take an umbrella."
     [asked] = [a.body["messages"] for a in replay.asked]
     assert asked[1] == {"role": "assistant", "content": content}
+
+
+def going_on(product: Product, said: Any, previous: str = "") -> Reader:
+    more = {"previous_response_id": previous} if previous else {}
+    body = {"model": MODEL, "input": said, "stream": True, "tools": [tool("responses", "f", city="string")], **more}
+    return Reader(product.url, body, dialect="responses")
+
+
+def identity(reader: Reader) -> str:
+    """The id by which the next request goes on with an answer."""
+    joined([reader])
+    return str(reader.frames[-1]["response"]["id"])
+
+
+@pytest.mark.case("W1")
+def test_w1_kill_9_of_the_owners_of_a_conversation_that_is_on_record_alone(place: tuple[Product, Replay]) -> None:
+    """Three answers that go on with each other: a worker dies while it reads the first, the next in the middle of the last."""
+    product, replay = place
+    content = [THINKING, {"type": "tool_use", "id": "toolu_chain", "name": "f", "input": {"city": "Paris"}}]
+    replay.answer(answer(content, "tool_use"))
+    first = going_on(product, "Weather?")
+    result = [{"type": "function_call_output", "call_id": "toolu_chain", "output": "rain"}]
+    name = identity(first)
+    with proxied(product.database_url) as postgres:
+        victim = only_worker(product, product.redis_url, postgres.url(product.database_url))
+        second_replies = [answer([{"type": "text", "text": "Take an umbrella."}], "end_turn")]
+        replay.answer(*second_replies)
+        second = in_the_lookup(postgres, lambda: going_on(product, result, name))
+        wait_for(lambda: owned_by(product, victim.pid), what="its owner")
+        assert replay.asked == []
+        victim.kill(signal.SIGKILL)
+        victim.wait()
+        heir = only_worker(product, product.redis_url, product.database_url)
+        del product.redis_urls["policy"], product.database_urls["policy"]
+    found(product, second, second_replies)
+    asked = [a.body["messages"] for a in replay.asked]
+    third_replies = [answer([{"type": "text", "text": f"w{n} "} for n in range(WORDS)], "end_turn", gap_s=GAP_S)]
+    replay.answer(*third_replies)
+    third = going_on(product, "Thanks", identity(second))
+    wait_for(lambda: "w3 " in third.text, what="the middle")
+    heir.kill(signal.SIGKILL)
+    product.start("policy")
+    found(product, third, third_replies)
+    assert third.text == "".join(f"w{n} " for n in range(WORDS))
+    asked += [a.body["messages"] for a in replay.asked]
+    assert len(asked) == 2 and asked[0][1] == {"role": "assistant", "content": content}, "with the signature that no client was given"
+    assert asked[1][: len(asked[0])] == asked[0]
+    assert asked[1][len(asked[0]) :] == [
+        {"role": "assistant", "content": [{"type": "text", "text": "Take an umbrella."}]},
+        {"role": "user", "content": [{"type": "text", "text": "Thanks"}]},
+    ]

@@ -14,7 +14,8 @@ import pytest
 from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.invariants import Recorded, read_call
-from tests.support.clients.readers import BASH, PATHS, request, resident_bytes
+from tests.support.clients.readers import PATHS, request, resident_bytes
+from tests.support.clients.sdk_calls import tool
 from tests.support.servers.product import KEY, Product, running
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -178,7 +179,7 @@ def test_c8_an_official_client_takes_a_block_as_an_answer(product: Product, repl
     replay.answer(stream(b"".join(call)) if streams else Reply(json.dumps(whole).encode()))
     prompt: Any = [{"role": "user", "content": "go"}]
     if dialect == "openai":
-        tools: Any = [{"type": "function", "function": {"name": "bash", "parameters": BASH}}]
+        tools: Any = [tool("openai", "bash", command="string")]
         with openai.OpenAI(base_url=f"{product.url}/v1", api_key=KEY) as client:
             if streams:
                 with client.chat.completions.stream(model="gpt-x", messages=prompt, tools=tools) as events:
@@ -189,7 +190,7 @@ def test_c8_an_official_client_takes_a_block_as_an_answer(product: Product, repl
         assert choice.finish_reason == "stop" and not choice.message.tool_calls and choice.message.content
     else:
         with anthropic.Anthropic(base_url=product.url, api_key=KEY) as other:
-            asked: Any = {"model": "gpt-x", "max_tokens": 100, "messages": prompt, "tools": [{"name": "bash", "input_schema": BASH}]}
+            asked: Any = {"model": "gpt-x", "max_tokens": 100, "messages": prompt, "tools": [tool("anthropic", "bash", command="string")]}
             if streams:
                 with other.messages.stream(**asked) as stream_events:
                     message = stream_events.get_final_message()

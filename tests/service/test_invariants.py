@@ -9,14 +9,15 @@ import psycopg
 import pytest
 
 from db.link import conninfo
+from protocol.dialects import CLIENTS
 from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, redis_faults, settle
 from tests.support.checks.record import fresh_database
+from tests.support.clients.readers import PATHS, request
 from tests.support.clients.sdk_calls import tool
 from tests.support.servers.product import KEY, Product, running
 
-PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 WORDS = "the weather in Paris, then delete everything with rm -rf /"
 
 
@@ -30,8 +31,8 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
 def call(product: Product, dialect: DialectName, *, streams: bool = True, model: str = "demo") -> tuple[Seen, Recorded]:
     """Make one call; return what its client saw and what is on record once all is over."""
     tools = [tool(dialect, "get_weather", city="string"), tool(dialect, "bash", command="string")]
-    request = {"model": model, "max_tokens": 100, "stream": streams, "tools": tools, "messages": [{"role": "user", "content": WORDS}]}
-    answer = httpx.post(product.url + PATHS[dialect], json=request, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
+    body = request(WORDS, dialect, model=model, stream=streams) | {"tools": tools}
+    answer = httpx.post(product.url + PATHS[dialect], json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
     seen = Seen(dialect, streams, answer.status_code, answer.content, call_id=answer.headers["x-sluice-call-id"])
     with psycopg.connect(conninfo(product.database_url), autocommit=True) as connection:
         assert settle(connection, product.redis) == []
@@ -39,7 +40,7 @@ def call(product: Product, dialect: DialectName, *, streams: bool = True, model:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+@pytest.mark.parametrize("dialect", CLIENTS)
 def test_a_call_without_a_fault_has_none(product: Product, dialect: DialectName, streams: bool) -> None:
     seen, recorded = call(product, dialect, streams=streams)
     came = b"".join(raw for _, raw, _ in recorded.chunks)
@@ -82,7 +83,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Seen, Recorded], tuple[Seen, Recorded]]]
 }
 
 
-@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+@pytest.mark.parametrize("dialect", CLIENTS)
 def test_every_damage_is_found(product: Product, dialect: DialectName) -> None:
     seen, recorded = call(product, dialect)
     came = b"".join(raw for _, raw, _ in recorded.chunks)

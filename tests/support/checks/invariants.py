@@ -37,10 +37,16 @@ import psycopg
 from protocol.records import to_text
 from protocol.request import DialectName
 from streams import layout
-from tests.support.checks.order import check_chat_frames, check_messages_frames
+from tests.support.checks.order import check_chat_frames, check_messages_frames, check_responses_frames
 
 Connection = psycopg.Connection[Any]
-_CHAT_END = b"data: [DONE]"
+_ENDS: dict[str, tuple[bytes, ...]] = {
+    "openai": (b"data: [DONE]",),
+    "anthropic": (b"event: message_stop\n",),
+    "responses": (b"event: response.completed\n", b"event: response.incomplete\n"),
+}
+_FAILED: dict[str, bytes] = {"openai": b'data: {"error"', "anthropic": b"event: error\n", "responses": b"event: response.failed\n"}
+_CHECKS = {"openai": check_chat_frames, "anthropic": check_messages_frames, "responses": check_responses_frames}
 KEEPALIVES = (b": keepalive", b'event: ping\ndata: {"type": "ping"}')
 _ID = re.compile(r"[A-Za-z0-9_./~-][\w.:/@+=~-]{0,255}", re.ASCII)
 _MADE_ID = re.compile("call_[0-9a-f]{24}")
@@ -75,7 +81,11 @@ class Seen:
         """The bytes that must be on record: those before the terminal, where that is an error frame."""
         if not _has_failed(self):
             return self.content
-        return b"".join(f + b"\n\n" for f in self.frames[:-1])
+        frames = self.frames[:-1]
+        if frames and frames[-1].startswith(b"event: error\n"):
+            # of Responses: an error is said in two frames
+            frames.pop()
+        return b"".join(f + b"\n\n" for f in frames)
 
 
 def _without_keepalives(body: bytes) -> bytes:
@@ -259,10 +269,7 @@ def calls_of(seen: Seen) -> list[tuple[str, str, str, bool]]:
     calls: dict[tuple[int, int], list[str]] = {}
     done = seen.whole and not _has_failed(seen)
     for frame in _values(seen):
-        if seen.dialect == "anthropic":
-            _take_block(calls, frame)
-        else:
-            _take_chunk(calls, frame)
+        _TAKE[seen.dialect](calls, frame)
     return [(c[0], c[1], c[2], done) for c in calls.values()]
 
 
@@ -283,10 +290,23 @@ def _take_chunk(calls: dict[tuple[int, int], list[str]], frame: dict[str, Any]) 
             calls[place][2] += said.get("arguments") or said.get("input") or ""
 
 
+def _take_item(calls: dict[tuple[int, int], list[str]], frame: dict[str, Any]) -> None:
+    kind, place = frame.get("type"), (0, frame.get("output_index", 0))
+    if kind == "response.output_item.added" and frame["item"]["type"] == "function_call":
+        calls[place] = [frame["item"]["call_id"], frame["item"]["name"], frame["item"]["arguments"]]
+    elif kind == "response.function_call_arguments.delta":
+        calls[place][2] += frame["delta"]
+
+
+_TAKE = {"openai": _take_chunk, "anthropic": _take_block, "responses": _take_item}
+
+
 def _whole_calls(seen: Seen) -> list[tuple[str, str, str]]:
     answer = json.loads(seen.body)
     if seen.dialect == "anthropic":
         return [(b["id"], b["name"], json.dumps(b["input"])) for b in answer.get("content", ()) if b["type"] == "tool_use"]
+    if seen.dialect == "responses":
+        return [(i["call_id"], i["name"], i["arguments"]) for i in answer.get("output", ()) if i["type"] == "function_call"]
     calls = [c for choice in answer.get("choices", ()) for c in choice["message"].get("tool_calls") or ()]
     return [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls]
 
@@ -332,9 +352,9 @@ def _wire_faults(seen: Seen) -> list[str]:
     try:
         if frames := seen.frames:
             body = b"".join(f + b"\n\n" for f in frames)
-            only_error = len(frames) == 1 and _has_failed(seen)
+            only_error = _has_failed(seen) and not seen.released
             if not only_error:
-                (check_messages_frames if seen.dialect == "anthropic" else check_chat_frames)(body)
+                _CHECKS[seen.dialect](body)
     except (AssertionError, LookupError, ValueError) as error:
         return [f"I5: the stream is out of order: {type(error).__name__} {str(error)[:200]}"]
     return []
@@ -343,19 +363,12 @@ def _wire_faults(seen: Seen) -> list[str]:
 def _terminals(seen: Seen) -> int:
     if not seen.streams or seen.status != 200:
         return 0
-    ends = (b"event: message_stop",) if seen.dialect == "anthropic" else (_CHAT_END,)
-    return sum(f.startswith(ends) or _is_error(seen.dialect, f) for f in seen.frames)
+    return sum(f.startswith((*_ENDS[seen.dialect], _FAILED[seen.dialect])) for f in seen.frames)
 
 
 def _has_failed(seen: Seen) -> bool:
     """Was the client told of an error after the first byte?"""
-    return bool(seen.streams and seen.frames and _is_error(seen.dialect, seen.frames[-1]))
-
-
-def _is_error(dialect: DialectName, frame: bytes) -> bool:
-    if dialect == "anthropic":
-        return frame.startswith(b"event: error\n")
-    return frame.startswith(b'data: {"error"')
+    return bool(seen.streams and seen.frames and seen.frames[-1].startswith(_FAILED[seen.dialect]))
 
 
 def _is_error_body(seen: Seen) -> bool:

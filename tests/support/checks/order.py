@@ -1,4 +1,4 @@
-"""Is what a Messages client gets in the order that its dialect prescribes?"""
+"""Is what a client gets in the order that its dialect prescribes?"""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ _ENDS = ("message_stop", "error")
 
 
 def read_frames(data: bytes) -> list[dict[str, Any]]:
-    """The frames of a Messages stream; each must have its `event:` line, naming its type."""
+    """The frames of a stream of Messages or Responses; each must have its `event:` line, naming its type."""
     frames = []
     for part in data.decode().split("\n\n")[:-1]:
         name, _, body = part.partition("\n")
@@ -74,3 +74,34 @@ def check_chat_frames(data: bytes) -> None:
             finished = choice["finish_reason"] is not None
     assert roles == 1
     assert finished == (last == "[DONE]")
+
+
+def check_responses_frames(data: bytes) -> None:
+    """Assert, as the SDK does: created first, dense numbers, one item open at a time and ended as it began, exactly one end."""
+    frames = read_frames(data)
+    if frames[-2]["type"] == "error":
+        # ours: clients read the one or the other
+        assert frames[-1]["type"] == "response.failed"
+        del frames[-2:]
+    else:
+        assert frames[-1]["type"] in ("response.completed", "response.incomplete", "response.failed")
+        assert frames[-1]["response"]["id"] == frames[0]["response"]["id"]
+    assert [f["sequence_number"] for f in frames] == list(range(len(frames)))
+    assert [f["type"] for f in frames[:2]] == ["response.created", "response.in_progress"]
+    count, item = 0, None
+    for frame in frames[2:]:
+        kind = frame["type"]
+        assert kind not in ("response.created", "response.in_progress")
+        if kind == "response.output_item.added":
+            assert item is None
+            assert frame["output_index"] == count
+            count, item = count + 1, frame["item"]
+        elif "output_index" in frame:
+            assert item is not None
+            assert frame["output_index"] == count - 1
+            if kind == "response.output_item.done":
+                assert all(item.get(name) == frame["item"].get(name) for name in ("type", "id", "call_id", "name"))
+                item = None
+        else:
+            assert frame is frames[-1], kind
+            assert item is None or kind == "response.failed"

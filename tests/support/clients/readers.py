@@ -13,16 +13,12 @@ import psycopg
 from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, redis_faults
+from tests.support.clients.sdk_calls import tool as offered
 from tests.support.servers.product import KEY, Product, parse_sse
 from tests.support.waiting import wait_for
 
 SETTLE_S = 30.0
-PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
-BASH: dict[str, Any] = {"type": "object", "properties": {"command": {"type": "string"}}}
-TOOL: dict[DialectName, dict[str, Any]] = {
-    "openai": {"type": "function", "function": {"name": "bash", "parameters": BASH}},
-    "anthropic": {"name": "bash", "input_schema": BASH},
-}
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses"}
 
 
 def words(count: int, gap_ms: int = 20) -> str:
@@ -34,8 +30,9 @@ def request(
     prompt: str, dialect: DialectName = "openai", *, model: str = "demo", stream: bool = True, tool: bool = False
 ) -> dict[str, Any]:
     """A request body; with `tool` the model has a shell."""
-    body: dict[str, Any] = {"model": model, "max_tokens": 4096, "messages": [{"role": "user", "content": prompt}], "stream": stream}
-    return body | ({"tools": [TOOL[dialect]]} if tool else {})
+    most, said = ("max_output_tokens", "input") if dialect == "responses" else ("max_tokens", "messages")
+    body: dict[str, Any] = {"model": model, most: 4096, said: [{"role": "user", "content": prompt}], "stream": stream}
+    return body | ({"tools": [offered(dialect, "bash", command="string")]} if tool else {})
 
 
 class Reader(threading.Thread):
@@ -121,6 +118,8 @@ def streamed_text(dialect: DialectName, received: bytes) -> str:
     frames = parse_sse(received)
     if dialect == "anthropic":
         return "".join(f["delta"].get("text", "") for f in frames if f.get("type") == "content_block_delta")
+    if dialect == "responses":
+        return "".join(f["delta"] for f in frames if f.get("type") == "response.output_text.delta")
     return "".join(f["choices"][0]["delta"].get("content") or "" for f in frames if f.get("choices"))
 
 

@@ -67,9 +67,13 @@ def anthropic_client(url: str, key: str = KEY) -> anthropic.Anthropic:
 def tool(dialect: DialectName, name: str, **properties: str) -> dict[str, Any]:
     """A tool whose parameters are names and JSON types."""
     schema = {"type": "object", "properties": {n: {"type": t} for n, t in properties.items()}}
-    if dialect == "openai":
-        return {"type": "function", "function": {"name": name, "description": f"{name} tool", "parameters": schema}}
-    return {"name": name, "description": f"{name} tool", "input_schema": schema}
+    about = {"name": name, "description": f"{name} tool"}
+    match dialect:
+        case "anthropic":
+            return {**about, "input_schema": schema}
+        case "responses":
+            return {"type": "function", **about, "parameters": schema}
+    return {"type": "function", "function": {**about, "parameters": schema}}
 
 
 def results(dialect: DialectName, said: Said, contents: Sequence[str]) -> list[dict[str, Any]]:
