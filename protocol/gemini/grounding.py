@@ -1,6 +1,7 @@
 """What an answer is grounded on: its pages and passages as citations, and evidence of searches that no part shows.
 
-Gemini counts places in bytes of UTF-8, and says the text it means beside them. A place is kept only where that text stands there.
+Gemini counts places in bytes of UTF-8, sometimes in code points, and says the text it means beside them. A place is kept only where that
+text stands there; a longer text that stands elsewhere once is found.
 """
 
 from typing import Any
@@ -10,6 +11,8 @@ from protocol.json_strict import dumps
 
 _KINDS = {"web": "url", "maps": "url", "image": "url", "citation": "url", "retrievedContext": "chunk"}
 _Place = tuple[int, int]
+_MIN_SEARCHED, _MAX_SEARCHED = 16, 1 << 22
+"""Characters of a passage that is looked for where its place is wrong, and of all texts that are searched."""
 
 
 def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation]:
@@ -116,7 +119,8 @@ def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Pla
         wanted.append((start, end, said))
     offsets = {place - base for start, end, said in wanted if said for place in (start, end) for base in (before, 0)}
     points = _code_points(text, offsets)
-    found = []
+    found: list[_Place] = []
+    left = _MAX_SEARCHED
     for start, end, said in wanted:
         place = (-1, -1)
         for base in (before, 0):
@@ -124,8 +128,21 @@ def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Pla
             if said and first >= 0 and last >= 0 and last - first == len(said) and text.startswith(said, first):
                 place = (first, last)
                 break
+        else:
+            if said and end - start == len(said) and text.startswith(said, start):
+                # some are code points
+                place = (start, end)
+            elif len(said) >= _MIN_SEARCHED and left >= len(text):
+                left -= len(text)
+                place = _found(said, text)
         found.append(place)
     return found
+
+
+def _found(said: str, text: str) -> _Place:
+    """The only place where it stands."""
+    first = text.find(said)
+    return (first, first + len(said)) if first >= 0 and text.find(said, first + 1) < 0 else (-1, -1)
 
 
 def _code_points(text: str, offsets: set[int]) -> dict[int, int]:

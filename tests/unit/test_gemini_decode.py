@@ -321,6 +321,20 @@ def test_places_are_code_points_and_only_where_the_text_stands_there() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "said_there", "place"),
+    [
+        ("\u00fc\u00df is it.", support(3, 5, "is"), (3, 5)),  # in code points
+        ('"The first words of the page"', support(0, 27, "The first words of the page"), (1, 28)),
+        ("The first words of it. The first words of it.", support(3, 25, "The first words of it."), (-1, -1)),
+        ("The first words.", support(9, 12, "The"), (-1, -1)),
+    ],
+)
+def test_a_passage_whose_place_is_off_is_looked_for(words: str, said_there: dict[str, Any], place: tuple[int, int]) -> None:
+    metadata = {"groundingChunks": SOURCES[:1], "groundingSupports": [said_there | {"groundingChunkIndices": [0]}]}
+    assert cited(stream(answer(text(words), groundingMetadata=metadata))) == [("https://a.example", *place)]
+
+
 def test_a_search_that_no_part_shows_is_told_once() -> None:
     metadata = {"groundingChunks": SOURCES, "webSearchQueries": ["q"]}
     evidence = ("server_tool_use", "web_search", '{"queries":["q"]}')
