@@ -22,6 +22,7 @@ DIALECT = Dialect(
     statuses={403: 400, 404: 400, 503: 429},
     judge_replies=("json_schema", "json_object", "tool", "text"),
     has_turns=True,
+    names_text=True,
     kept_path="/v1/responses/",
     checks_asked=True,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.request import DialectName
+from protocol.dialects import CLIENTS
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import Reader, request
 from tests.support.upstreams import product as upstreams
@@ -16,8 +16,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
-DIALECTS: list[DialectName] = ["openai", "anthropic"]
-SIGNS: dict[DialectName, bytes] = {"openai": b": keepalive\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
+MODELS = MODEL | {"responses": MODEL["openai"]}
 
 
 def test_a_silent_upstream_costs_15_seconds_and_then_less_than_12(
@@ -27,10 +26,13 @@ def test_a_silent_upstream_costs_15_seconds_and_then_less_than_12(
     with replayed(tmp_path, redis_url, database_url, upstreams.config) as (product, replay):
         replay.answer(stream(b"", ending="hang"))
         began = time.monotonic()
-        readers = [Reader(product.url, request("go", dialect, model=MODEL[dialect]), dialect=dialect, timeout_s=30) for dialect in DIALECTS]
+        readers = [Reader(product.url, request("go", dialect, model=MODELS[dialect]), dialect=dialect, timeout_s=30) for dialect in CLIENTS]
         wait_for(lambda: all(len(r.came) >= 4 for r in readers) or any(r.failure for r in readers), timeout_s=60, what="four keepalives")
         for reader in readers:
-            assert reader.status == 200 and reader.received.startswith(SIGNS[reader.dialect] * 4), (reader.failure, reader.received)
+            assert reader.status == 200 and reader.received.startswith(CLIENTS[reader.dialect].keepalive * 4), (
+                reader.failure,
+                reader.received,
+            )
             first, most = reader.came[0] - began, max(after - before for before, after in pairwise(reader.came))
             figure(f"{reader.dialect}: first byte of a silent stream", first, "s")
             figure(f"{reader.dialect}: longest gap after it", most, "s")

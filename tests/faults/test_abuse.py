@@ -13,8 +13,10 @@ import pytest
 from psycopg import sql
 
 from protocol.bounds import MAX_TARGET_BYTES
+from protocol.dialects import CLIENTS
 from protocol.request import DialectName
 from tests.support.checks.figures import Figure
+from tests.support.clients.readers import PATHS, request
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
 from tests.support.upstreams.product import MODEL, PROVIDER_KEYS, call_of, config, new_session, replayed
@@ -22,7 +24,6 @@ from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
-PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 Place = tuple[Product, Replay]
 IN_ADDRESS = "canary-in-an-address"
 
@@ -268,7 +269,7 @@ def tables_with(database_url: str, words: Iterable[str]) -> dict[str, set[str]]:
 
 
 @pytest.mark.case("A7")
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("provider", DIALECTS)
 def test_a7_secrets_turn_up_nowhere(place: Place, client: DialectName, provider: DialectName) -> None:
     product, upstream = place
@@ -282,7 +283,7 @@ def test_a7_secrets_turn_up_nowhere(place: Place, client: DialectName, provider:
         Reply(json.dumps(echo).encode(), status=400), Reply(json.dumps(echo).encode(), status=500),
         Reply(b'{"choices":'), Reply(b"", status=307, headers={"location": f"http://x/?key={ours}"}),
     )  # fmt: skip
-    good = {"model": MODEL[provider], "max_tokens": 5, "messages": [{"role": "user", "content": prompt}]}
+    good = request(prompt, client, model=MODEL[provider], stream=False)
     head = {"x-sluice-policy": "noop", "cookie": in_header, "x-secret": in_header}
     answers = [
         *(_post(product, client, KEY, good, head) for _ in range(4)),

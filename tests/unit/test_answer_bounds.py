@@ -23,12 +23,14 @@ from protocol.bounds import (
     MAX_TOOL_CALLS,
     TEXT_STEP_CHARS,
 )
+from protocol.dialects import CLIENTS
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
 from protocol.request import DialectName
 from protocol.text_calls.scanner import CallScanner, Piece
 from tests.support.clients.answering import Answer, Watch
+from tests.support.clients.sdk_calls import tool
 from tests.support.upstreams.recordings import framed
 
 WRITTEN = '{"name":"bash","arguments":{"a":1}}'
@@ -97,7 +99,7 @@ def test_slots_are_put_into_a_long_queue_without_a_search() -> None:
     assert len(slots.unfinished()) == 55_000 and slots.cut_after(queue[-2])[0] is queue[-1]
 
 
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_a_text_with_too_many_calls_is_cut_with_a_message(client: DialectName) -> None:
     answer = whole(completion("before " + WRITTEN * (MAX_TEXT_CALLS + 50) + " behind"), "openai", client)
     text = answer.data.decode()
@@ -199,19 +201,21 @@ def test_long_text_reaches_hooks_in_steps() -> None:
 
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("times", [1, 10, 50])
 def test_tool_calls_past_the_bound_are_left_out_with_one_message(upstream: DialectName, client: DialectName, times: int) -> None:
     count = MAX_TOOL_CALLS * times + 7
     blocks = [{"type": "tool_use", "id": f"toolu_{n}", "name": "bash", "input": {"n": n}} for n in range(count)]
     body = completion("hi", count) if upstream == "openai" else message(blocks, "tool_use")
-    answer = whole(body, upstream, client, tools=TOOLS if client == "openai" else [{"name": "bash", "input_schema": {"type": "object"}}])
+    answer = whole(body, upstream, client, tools=[tool(client, "bash")])
     listed = calls(answer)
     assert len(listed) == min(count, 2 * MAX_TOOL_CALLS)
     assert [(c.verdict, c.reason) for c in listed[MAX_TOOL_CALLS:]] == [("block", "too_many")] * (len(listed) - MAX_TOOL_CALLS)
     assert all(c.verdict == "allow" for c in listed[:MAX_TOOL_CALLS])
     text = answer.data.decode()
-    assert text.count("the others were left out") == 1 and text.count('"bash"') == MAX_TOOL_CALLS
+    # a Responses client is told once more which tools it offered
+    shown = text.count('"bash"') - (client == "responses")
+    assert text.count("the others were left out") == 1 and shown == MAX_TOOL_CALLS
     notes = [r.detail for r in answer.records if isinstance(r, EventRecord) and r.kind == "too_many"]
     assert notes == ([] if times == 1 else [f"-1: {count} tool calls came, of which {2 * MAX_TOOL_CALLS} are listed"])
 
@@ -263,12 +267,16 @@ def called(identity: str, name: str = "bash") -> bytes:
 
 
 @pytest.mark.parametrize("identity", ODD_IDS)
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came(identity: str, client: DialectName) -> None:
     answers = [whole(called(identity), "openai", client, TextReplace(**REPLACE), Watch()) for _ in range(2)]
     assert answers[0].data == answers[1].data
     body = json.loads(answers[0].data)
-    [shown] = [c["id"] for c in (body["choices"][0]["message"]["tool_calls"] if client == "openai" else body["content"])]
+    [shown] = {
+        "openai": lambda: [c["id"] for c in body["choices"][0]["message"]["tool_calls"]],
+        "anthropic": lambda: [c["id"] for c in body["content"]],
+        "responses": lambda: [i["call_id"] for i in body["output"]],
+    }[client]()
     assert shown.startswith("call_") and shown.isascii() and len(shown) < 40 and shown != identity
     [record] = calls(answers[0])
     assert record.tool_call_id == identity or not identity

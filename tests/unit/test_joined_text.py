@@ -12,6 +12,7 @@ from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Ve
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_rules import ToolRules
 from policy.session.echo import Echo
+from protocol.dialects import CLIENTS
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord
@@ -25,6 +26,7 @@ KEY = "sk-abcdefghijklmnopqrstuvwxyz0123"
 TOOLS: dict[DialectName, list[dict[str, Any]]] = {
     "openai": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
     "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
+    "responses": [{"type": "function", "name": "bash", "parameters": {"type": "object"}}],
 }
 CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
 
@@ -69,6 +71,10 @@ def fields(answer: Answer) -> dict[str, str]:
             for name, text in choice["delta"].items():
                 if isinstance(text, str) and name != "role":
                     read[name] = read.get(name, "") + text
+        if isinstance(delta := frame.get("delta"), str):
+            name = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}.get(frame["type"], frame["type"])
+            read[name] = read.get(name, "") + delta
+            continue
         for name in ("text", "thinking"):
             if isinstance(text := frame.get("delta", {}).get(name), str):
                 read[name] = read.get(name, "") + text
@@ -93,7 +99,7 @@ BETWEEN: dict[str, dict[str, Any]] = {
 # in Messages a refusal is a text block, so clients join it to the content as well
 @pytest.mark.parametrize(
     ("between", "client"),
-    [("reasoning", "openai"), ("reasoning", "anthropic"), ("refusal", "openai"), ("tool call", "openai"), ("tool call", "anthropic")],
+    [*itertools.product(("reasoning", "tool call"), CLIENTS), ("refusal", "openai"), ("refusal", "responses")],
 )
 @pytest.mark.parametrize(("options", "phrase"), [(FALCON, "Project Falcon"), (SECRET, KEY)])
 def test_a_phrase_over_blocks_of_chat_completions_is_not_read_whole(
@@ -111,7 +117,7 @@ def test_a_phrase_over_blocks_of_chat_completions_is_not_read_whole(
             assert '"bash"' in answer.data.decode()
 
 
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(("options", "phrase"), [(FALCON, "Project Falcon"), (SECRET, KEY)])
 @pytest.mark.parametrize("blocks", [2, 3, 8])
 def test_a_phrase_over_blocks_of_messages_is_not_read_whole(client: DialectName, options: dict[str, Any], phrase: str, blocks: int) -> None:
@@ -181,7 +187,7 @@ def test_blocks_of_a_field_inside_one_another_are_refused() -> None:
     assert answered("anthropic", "anthropic", head + frames, TextReplace(**FALCON)).session.state == "FAILED"
 
 
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_own_policies_are_told_what_text_is_joined_to(client: DialectName) -> None:
     class Sees(Policy):
         def __init__(self) -> None:
@@ -198,7 +204,7 @@ def test_own_policies_are_told_what_text_is_joined_to(client: DialectName) -> No
 
     policy = Sees()
     answered("openai", client, completion({"content": "a"}, {"reasoning": "b"}, {"refusal": "c"}, {"content": "d"}), policy)
-    refusal = "refusal" if client == "openai" else "content"
+    refusal = "content" if client == "anthropic" else "refusal"
     assert policy.seen == [("content", "a"), ("reasoning", "b"), (refusal, "c"), ("content", "d")]
 
 
@@ -209,7 +215,7 @@ HALVES = ("\ud83e", "\udd85 plan")
 
 
 @pytest.mark.parametrize("rule", [{"find": EAGLE + " plan"}, {"pattern": EAGLE + " plan"}])
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 def test_a_character_in_two_deltas_is_one(rule: dict[str, str], client: DialectName, upstream: DialectName) -> None:
     body = (

@@ -9,6 +9,7 @@ from policy.base import Block, Policy, TextBlock, ToolCall, Verdict
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import Respond
+from protocol.dialects import CLIENTS
 from protocol.json_strict import dumps
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer, Watch, direct
@@ -21,6 +22,7 @@ STOP = {"index": 0, "delta": {}, "finish_reason": "stop"}
 TOOLS: dict[DialectName, list[dict[str, Any]]] = {
     "openai": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
     "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
+    "responses": [{"type": "function", "name": "bash", "parameters": {"type": "object"}}],
 }
 
 
@@ -72,7 +74,7 @@ BODIES: list[tuple[DialectName, str]] = [*(("openai", n) for n in OF_OPENAI), *(
 
 
 @pytest.mark.parametrize(("upstream", "where"), BODIES)
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_secret_that_looks_like_a_word_is_withheld(upstream: DialectName, where: str, client: DialectName, streams: bool) -> None:
     body = (OF_OPENAI if upstream == "openai" else OF_ANTHROPIC)[where]
@@ -118,7 +120,7 @@ WRITTEN = stream({"choices": [{"index": 0, "delta": {"content": '{"name":"bash",
 
 
 @pytest.mark.parametrize("body", [CALLED, WRITTEN])
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("rule", [Names(), ToolRules(deny=[{"tool": "bash", "message": "Falcon tools are off"}])])
 def test_the_message_of_a_rule_is_read(body: bytes, client: DialectName, rule: Policy) -> None:
     answer = Answer("openai", client, policies=[TextReplace(**FALCON), rule], tools=TOOLS[client]).feed(body)

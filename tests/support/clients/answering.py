@@ -29,7 +29,7 @@ CONFIG = Config.model_validate(
         "models": [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}],
     }
 )
-ENDPOINTS: dict[DialectName, Endpoint] = {"openai": "chat", "anthropic": "messages"}
+ENDPOINTS: dict[DialectName, Endpoint] = {"openai": "chat", "anthropic": "messages", "responses": "responses"}
 direct = Direct()
 
 
@@ -81,13 +81,8 @@ class Answer:
         self.waits, self.asks = list[int](), list[Ask]()
         self.session = session_of(info, policies, config)
         options = {"stream_options": {"include_usage": True}} if streams and client == "openai" else {}
-        asked = {
-            "model": MODEL[upstream],
-            "max_tokens": 9_000,
-            "stream": streams,
-            "messages": [{"role": "user", "content": "go"}],
-            **options,
-        }
+        most, said = ("max_output_tokens", "input") if client == "responses" else ("max_tokens", "messages")
+        asked = {"model": MODEL[upstream], most: 9_000, "stream": streams, said: [{"role": "user", "content": "go"}], **options}
         self.session.begin(json.dumps(asked | request).encode())
         self._seq = 1
         if self._take():
