@@ -294,8 +294,9 @@ class StreamDecoder:
 
     @property
     def has_finish(self) -> bool:
-        """Has the finish reason come? Nothing but counts should follow."""
-        return self._message.finish is not None
+        """Has a finish reason come that is no failure?"""
+        message = self._message
+        return message.finish is not None and finishes.meaning(message.finish, has_calls=message.blocks.has_calls) is not None
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
