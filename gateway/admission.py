@@ -90,25 +90,33 @@ class RoundRobin:
         if not self._of[key]:
             del self._of[key]
         # the first, but for keys that have their half
-        for waiting, turns in self._waiting.items():
-            if self._of.get(waiting, 0) < self._most:
-                turn = next(iter(turns))
-                self._waiting.move_to_end(waiting)
-                self._forget(waiting, turn)
+        for waiting in tuple(self._waiting):
+            if self._of.get(waiting, 0) < self._most and (turn := self._next(waiting)) is not None:
                 self._take(waiting)
-                # one whose waiting was given up in this very turn of the loop passes it on itself
                 turn.set_result(None)
                 return
+
+    def _next(self, key: str) -> "asyncio.Future[None] | None":
+        """Take out who of `key` waited longest; its other turns come behind those of all other keys. A waiting that was given up in
+        this very turn of the loop still stands here: it is cancelled, and its task has yet to hear of it."""
+        while turns := self._waiting.get(key):
+            turn = next(iter(turns))
+            self._forget(key, turn)
+            if not turn.cancelled():
+                if key in self._waiting:
+                    self._waiting.move_to_end(key)
+                return turn
+        return None
 
     def _take(self, key: str) -> None:
         self.free -= 1
         self._of[key] = self._of.get(key, 0) + 1
 
     def _forget(self, key: str, turn: "asyncio.Future[None]") -> None:
-        turns = self._waiting[key]
-        del turns[turn]
+        turns = self._waiting.get(key, {})
+        turns.pop(turn, None)
         if not turns:
-            del self._waiting[key]
+            self._waiting.pop(key, None)
 
 
 class Place:

@@ -6,11 +6,18 @@ A head past these bounds gets 431, or the connection is closed: before a head is
 half-closes looks like a client that is gone, because both send the same FIN. Only writing tells them apart: a dead peer answers with a
 reset. So the server writes at once something that is not yet part of an answer. Before the head this is an interim response; in a chunked
 body it is a leading zero of the next chunk's size. HTTP/1.0 allows neither, so there a half-closed client is treated as gone.
+
+Requests that wait for an answer before theirs stay in the socket, and of what is not read the loop sees no end. So the socket itself is
+asked. What fills the kernel's buffers keeps a FIN out of them. Then only writing finds out: interim responses before the head, within an
+answer its next chunk or keepalive.
 """
 
 import asyncio
+import fcntl
+import select
 import socket
 import sys
+import termios
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +26,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from protocol.bounds import HEAD_S, MAX_HEAD_BYTES, MAX_HEADERS
 
 _GONE_S = 0.1
-"""How often a connection whose client sends no more is asked whether the answer to that was a reset."""
+"""How often a connection that is not read is asked whether its client is gone: one that sends no more, or has requests that wait."""
+_NO_MORE, _RESET = getattr(select, "POLLRDHUP", 0), select.POLLHUP | select.POLLERR
+"""What a socket says of a client that sends no more, where the system knows that, and of one that is gone."""
+_ASK_S, _MUCH = 0.5, 16 * 1024
+"""How often a client is asked of which so many bytes are unread: they may be all that the kernel takes."""
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LOOKS = 4
 """How often in the stall time a connection with unsent bytes is looked at."""
@@ -141,6 +152,17 @@ class Link:
         return True
 
 
+def _look_at(transport: asyncio.Transport) -> tuple[int, int]:
+    """Return what a connection's socket says of its other end, though nobody reads, and how many bytes it holds unread."""
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is None or (number := sock.fileno()) < 0:
+        return 0, 0
+    poll = select.poll()
+    poll.register(number, _NO_MORE)
+    unread = int.from_bytes(fcntl.ioctl(number, termios.FIONREAD, bytes(4)), sys.byteorder)
+    return next((events for _, events in poll.poll(0)), 0), unread
+
+
 class Crowd:
     """What happens where clients have more connections than there are descriptors for. `is_too_many` says whether so many are."""
 
@@ -175,6 +197,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._answering: RequestResponseCycle | None = None
         """The request whose answer is under way, or was last; `cycle` is the newest, which may have to wait for it."""
         self._gone_timer: asyncio.TimerHandle | None = None
+        self._is_at_end = False
+        self._asked: RequestResponseCycle | None = None
+        """The answer in which a client that sends no more was asked last whether it is there."""
+        self._interim_at = 0.0
         self.when_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -237,6 +263,8 @@ class BoundedConnection(HttpToolsProtocol):
         if self._head_timer is None and self._answering is not None and self._answering.response_complete:
             # the rest of a body that was answered before it came, or blank lines: uvicorn has no time for the head behind them
             self._wait_for_head(HEAD_S)
+        if self.pipeline and self.flow.read_paused and self._gone_timer is None:
+            self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)
 
     def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():
@@ -292,22 +320,39 @@ class BoundedConnection(HttpToolsProtocol):
         cycle = self._answering
         if cycle is None or cycle.response_complete or self.cycle.more_body or cycle.scope["http_version"] != "1.1":
             return False
+        self._is_at_end, self.cycle.keep_alive = True, False
+        self._ask_if_there(cycle)
         if self._gone_timer is None:
-            self.cycle.keep_alive = False
-            if not cycle.response_started:
-                self.transport.write(_INTERIM)
-            elif cycle.chunked_encoding:
-                cycle.transport.write(b"0")
             self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)
         return True
 
+    def _ask_if_there(self, cycle: RequestResponseCycle) -> None:
+        """Write what a client that is gone answers with a reset: once for an answer, as some readers bound the digits of a chunk's size."""
+        if cycle is self._asked:
+            return
+        self._asked = cycle
+        if not cycle.response_started:
+            self.transport.write(_INTERIM)
+        elif cycle.chunked_encoding:
+            cycle.transport.write(b"0")
+
     def _look_if_gone(self) -> None:
-        # nothing is read any more, so nobody else would notice a reset before the next write
-        sock: socket.socket | None = self.transport.get_extra_info("socket")
-        if sock is not None and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        # nothing is read now, so nobody else would notice a reset before the next write
+        self._gone_timer, cycle = None, self._answering
+        if cycle is None or not (self._is_at_end or self.flow.read_paused):
+            return
+        says, unread = _look_at(self.transport)
+        has_interims, now = cycle.scope["http_version"] == "1.1", self.loop.time()
+        if says & _RESET:
             self.transport.abort()
-        else:
-            self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)
+        elif says & _NO_MORE and not has_interims:
+            self.transport.close()
+        elif says & _NO_MORE:
+            self._ask_if_there(cycle)
+        elif unread >= _MUCH and has_interims and not cycle.response_started and now - self._interim_at >= _ASK_S:
+            self._interim_at = now
+            self.transport.write(_INTERIM)
+        self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)
 
     # --- unread answers ---
 

@@ -69,7 +69,8 @@ def _check_tools(request: ChatRequest, own: Changes) -> None:
         if not tool.name:
             raise Unclear(f"{at} has no name")
         if tool.kind in ("client", "server"):
-            if own.read_tool(tool.extra, position) != tool:
+            # where in a request it stands is no part of what it is
+            if own.read_tool(tool.extra, position) != msgspec.structs.replace(tool, outer={}):
                 raise Unclear(f"{at} is of a provider's own type: what it is stands in its `extra` alone")
         elif not _OWN_NAMES[Tool].isdisjoint(tool.extra):
             raise Unclear(f"{at}.extra has what has a field of its own")

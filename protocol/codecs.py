@@ -53,7 +53,8 @@ def _written(write: Callable[..., Translated], asked: ChatRequest, target: Targe
         # a client may use the target's own word
         if error.param is None or error.param not in words or error.param in asked.extra:
             raise
-        raise InvalidRequest(error.message, code=error.error_code, param=words[error.param]) from error
+        said = error.message.replace(f" in {error.param} ", f" in {words[error.param]} ")
+        raise InvalidRequest(said, code=error.error_code, param=words[error.param]) from error
     if (place := words.get("messages")) is None:
         return translated
     dropped = tuple(f"{place}{name.removeprefix('messages')}" if name.startswith("messages[") else name for name in translated.dropped)

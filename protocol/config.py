@@ -268,7 +268,8 @@ class Limits(_Strict):
     redis_silent_s: float = 5.0
     """Redis silent for this long while it owes an answer: the connection is cut and made anew."""
     ended_ttl_s: float = 60.0
-    """How long the keys that say that a call has ended stay in Redis; what came on its stream stays 5 s at most."""
+    """How long the keys that say that a call has ended stay in Redis; what came on its stream, and what was judged or looked up for it,
+    stays 5 s at most."""
     call_ttl_s: float = 7200.0
     """The net under open calls' keys: they expire this long after the last touch."""
     body_ttl_s: float = 86400.0

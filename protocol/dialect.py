@@ -47,6 +47,8 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     """Are models listed there?"""
     models: str = ""
     """What the name of every model there has in it, where the cloud has this dialect for one family of models."""
+    ids: Ids | None = None
+    """What the ids of tool calls from there are worth, where it is not what `Dialect.ids` says."""
 
 
 class Decoder(Protocol):

@@ -151,6 +151,12 @@ def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
     return NOTHING
 
 
+def place_of(tool: Tool) -> tuple[str, str, str, str]:
+    """Return which tool a server tool is: its name, and what says where it runs."""
+    where = tool.extra
+    return tool.name, str(where.get("server_url")), str(where.get("connector_id")), str(where.get("tunnel_id"))
+
+
 def refuse_twins(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """Return `tools`; refuse two of one name, as providers do: a call could be held against the one and run as the other.
 
@@ -158,9 +164,7 @@ def refuse_twins(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """
     names = [t.name for t in tools if t.kind != "server"]
     # two servers under one label: rules know a server by that
-    names += [
-        n for n, _, _ in {(t.name, str(t.extra.get("server_url")), str(t.extra.get("connector_id"))) for t in tools if t.kind == "server"}
-    ]
+    names += [place[0] for place in {place_of(t) for t in tools if t.kind == "server"}]
     if len(set(names)) < len(names):
         invalid("two tools have the same name", "tools")
     return tools

@@ -229,6 +229,34 @@ def loads_exact(data: bytes) -> Any:
     return value
 
 
+_SHORT = 15
+
+
+def _written_int(text: str) -> Any:
+    return int(text) if len(text) <= _SHORT and text != "-0" else msgspec.Raw(text.encode())
+
+
+def _written_float(text: str) -> Any:
+    return msgspec.Raw(text.encode())
+
+
+_written = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_written_float, parse_int=_written_int)
+
+
+def loads_written(text: str) -> Any:
+    """Return JSON that `dumps` writes back with each number as it stands in `text`: `1.10` is one to some, and other than `1.1` to others.
+
+    Raises AmbiguousJson, or ValueError for what is not JSON.
+    """
+    try:
+        value = _written.decode(text)
+    except RecursionError as error:
+        raise AmbiguousJson(f"nesting is deeper than {MAX_BODY_DEPTH}") from error
+    if not _is_flatter(value, MAX_BODY_DEPTH):
+        raise AmbiguousJson(f"nesting is deeper than {MAX_BODY_DEPTH}")
+    return value
+
+
 _encode = msgspec.json.encode
 """By a name of its own: every chunk is written with it."""
 

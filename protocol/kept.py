@@ -11,18 +11,20 @@ import msgspec
 
 from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError
 from protocol.json_strict import dumps, loads_exact
-from protocol.request import DialectName
+from protocol.request import ChatRequest, DialectName
 
 Missing = Literal["", "previous", "item", "answers", "bytes", "away"]
 """Why there is nothing to go on with: no such answer, no such item, too many answers, too many bytes, or the record cannot be read."""
 
 
 class WantedAnswers(msgspec.Struct, frozen=True):
-    """What a request goes on with: the answer `previous`, empty for none, and single `items` of answers, by their ids."""
+    """What a request goes on with: the answer `previous`, empty for none, and single `items` of answers, by their ids. `questions` are
+    those of a provider, whether it may run a call, that the client says yes to."""
 
     dialect: DialectName
     previous: str
     items: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
 
 
 class KeptAnswers(msgspec.Struct, frozen=True):
@@ -36,6 +38,8 @@ class KeptAnswers(msgspec.Struct, frozen=True):
     calls: list[str] = []
     """The ids of the tool calls that the client was given in all of it."""
     answers: int = 0
+    questions: dict[str, Any] = {}
+    """The questions as this key was given them, by their ids: of all that the conversation says yes to."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -63,6 +67,12 @@ class Keeper(Protocol):
 
     def references(self, items: Sequence[Any]) -> list[str]:
         """Return the ids of answers' items to which these refer."""
+
+    def questions(self, items: Sequence[Any]) -> list[str]:
+        """Return the ids of the questions, whether a provider may run a call, that these items say yes to."""
+
+    def undecided(self, request: ChatRequest, kept: KeptAnswers) -> str:
+        """Return the id of a question that a request says yes to, and that its key was not given, or not as it stands there."""
 
     def answer(self, released: bytes) -> dict[str, Any] | None:
         """Return the complete answer in the last bytes that a client was sent; None where these are not an answer's end."""

@@ -142,6 +142,8 @@ class State(msgspec.Struct, frozen=True):
     """Was the conversation before it put there from the record? `previous` is empty then."""
     keeps_seals: bool = True
     """Does the client ask for what seals an answer, and so brings it back itself?"""
+    lets_run: bool = False
+    """Does the client say that a call may run, about which a provider asked?"""
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from protocol import bounds
+from protocol.neutral import Option
 from protocol.request import ChatRequest, DialectName, Tool
 
 Guided = Literal["", "ollama", "vllm", "openai"]
@@ -86,3 +87,9 @@ class Draft(msgspec.Struct, kw_only=True):
         """Note a parameter that is left out, once; past MAX_DROPPED only that there were more: clients choose how many there are."""
         if name not in self.dropped and MORE not in self.dropped:
             self.dropped.append(name if len(self.dropped) < MAX_DROPPED else MORE)
+
+    def note(self, where: str, extra: Mapping[str, Any], *known: str) -> None:
+        """Note the fields of an `extra` that are left out: all but those `known`. Marks for the cache have a name of their own."""
+        for name, value in extra.items():
+            if name not in known:
+                self.drop(name if isinstance(value, Option) and value.meaning == "cache" else f"{where}.{name[:60]}")

@@ -4,10 +4,10 @@ A signature holds for 5 minutes, so requests are signed when they are sent. The 
 as all services but S3 want it. Only the headers that are returned or named here are signed.
 """
 
-import hashlib
 import hmac
 from collections.abc import Mapping
 from functools import lru_cache
+from hashlib import sha256
 from urllib.parse import quote
 
 import msgspec
@@ -39,7 +39,7 @@ def signed(key: AwsKey, scope: Scope, *, at: str, host: str, target: str, header
     `at` is the time in UTC as `20261128T043100Z`. `target` is the path with its query, as it travels. `headers` are those that are to be
     signed besides, names in lower case.
     """
-    digest = hashlib.sha256(body).hexdigest()
+    digest = sha256(body).hexdigest()
     added = {"x-amz-content-sha256": digest, "x-amz-date": at}
     if key.token:
         added["x-amz-security-token"] = key.token
@@ -49,8 +49,8 @@ def signed(key: AwsKey, scope: Scope, *, at: str, host: str, target: str, header
     lines = "".join(f"{name}:{' '.join(value.split())}\n" for name, value in whole)
     canonical = "\n".join(("POST", quote(_dotless(path), safe="/~"), _sorted_query(query), lines, names, digest))
     at_scope = f"{at[:8]}/{scope.region}/{scope.service}/aws4_request"
-    text = "\n".join((_ALGORITHM, at, at_scope, hashlib.sha256(canonical.encode()).hexdigest()))
-    signature = hmac.new(_derived(key.secret, at[:8], scope), text.encode(), hashlib.sha256).hexdigest()
+    text = "\n".join((_ALGORITHM, at, at_scope, sha256(canonical.encode()).hexdigest()))
+    signature = hmac.new(_derived(key.secret, at[:8], scope), text.encode(), sha256).hexdigest()
     added["authorization"] = f"{_ALGORITHM} Credential={key.id}/{at_scope}, SignedHeaders={names}, Signature={signature}"
     return added
 

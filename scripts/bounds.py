@@ -39,7 +39,7 @@ def page() -> str:
 
 
 def _row(bound: Bound) -> list[str]:
-    limit = f"{bound.limit:,g}" if isinstance(bound.limit, float) else f"{bound.limit:,}"
+    limit = f"{bound.limit:,}" if isinstance(bound.limit, int) else f"{bound.limit:,g}"
     setting = f" (`{bound.setting}`)" if bound.setting else ""
     path, _, name = bound.test.partition("::")
     return [

@@ -218,7 +218,7 @@ def _bounds(metadata: tuple[Any, ...]) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    value = field.get_default(call_default_factory=field.default_factory is not None)
+    value = field.get_default(call_default_factory=True, validated_data={})
     match value:
         case None:
             return "unset"

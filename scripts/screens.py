@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -82,7 +82,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 _FOLLOWED = 8
 """Lines of the table that is followed: its heading, the day, and the tool calls."""
-_FIXED = {
+_FIXED: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"(?<!\d)\d\d:\d\d:\d\d(?!\d)(\.\d{3}Z)?": lambda found: "10:26:38" + (".000Z" if found[1] else ""),
     r"(?<!\d)20\d\d-\d\d-\d\d(?!\d)": "2026-01-31",
     r"(?<![-0-9a-f])[0-9a-f]{12}(?![0-9a-f])": "0123456789ab",
@@ -232,8 +232,8 @@ def _fixed(page: str, calls: Sequence[dict[str, Any]]) -> str:
     for number, call in enumerate(calls):
         fixed = f"01a202c9-{0x70C8 + 0x21 * number:04x}-7000-8000-{number:012}"
         page = page.replace(call["call_id"], fixed).replace(call["call_id"][:13], fixed[:13]).replace(call["gateway"], "gateway-1")
-    for pattern, fixed in _FIXED.items():
-        page = re.sub(pattern, fixed, page)
+    for pattern, text in _FIXED.items():
+        page = re.sub(pattern, text, page)
     return page
 
 

@@ -327,17 +327,17 @@ if #entries > 0 then
 end
 for _, i in ipairs(taken) do
   redis.call('HSET', KEYS[i], 't', 'closed')
-  for key = i, i + 2 do redis.call('PEXPIRE', KEYS[key], ARGV[1]) end
-  -- what the call was is nineteen of twenty bytes, and nothing comes of reading it once it has ended
-  redis.call('PEXPIRE', KEYS[i + 1], math.min(ARGV[1], 5000))
+  redis.call('PEXPIRE', KEYS[i], ARGV[1])
+  -- what the call was is nineteen of twenty bytes, or what it went on with is, and nothing comes of reading either once it has ended
+  for key = i + 1, i + 2 do redis.call('PEXPIRE', KEYS[key], math.min(ARGV[1], 5000)) end
 end
 return out
 """.replace("MAX_ENDED_CALLS", str(MAX_ENDED_CALLS))
 """Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be released after it. `gone`: also where
 Redis lost the call, or its lease cannot be read.
 
-The call's stream stays 5 s: for a worker that is still reading it, and does not know yet that another ended the call. The keys that mark it
-as ended stay for `ended_ttl`.
+The call's stream and facts stay 5 s: for a worker that is still reading them, and does not know yet that another ended the call. The key
+that marks it as ended stays for `ended_ttl`.
 """
 
 BEAT = """#!lua flags=allow-oom

@@ -19,7 +19,7 @@ _PADDING = "abcdefghijklmnop"
 
 def beside() -> dict[str, float]:
     """Return the multiples: the best of many turns of each, which take turns."""
-    found = {}
+    found: dict[str, float] = {}
     gc.collect()
     gc.disable()
     try:

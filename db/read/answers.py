@@ -31,6 +31,8 @@ MAX_ANSWER_BYTES = 48 * 2**20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
 _RECENT = timedelta(hours=1)
 """A call that began longer ago is on record, or never will be."""
+_SETTLED = timedelta(seconds=10)
+"""After its end a call's request is on record, or never will be: a large one is written later than the end."""
 _LAST_MS = 2**42
 """In the year 2109: what nobody made may name a time that no date has."""
 
@@ -87,8 +89,7 @@ class AnswerReader:
         """Return what the answer was made for: `before` is all of its input. Likewise never raises."""
         refers = tuple(self._keeper.references(kept.asked.items))
         found = await self.find(key, WantedAnswers(self._dialect, kept.asked.previous, refers), key_id=key_id)
-        own = [found.items.get(str(i.get("id")), i) if isinstance(i, dict) else i for i in kept.asked.items]
-        return msgspec.structs.replace(found, before=[*found.before, *own])
+        return msgspec.structs.replace(found, before=[*found.before, *self._filled(kept.asked.items, found.items)])
 
     # --- conversations ---
 
@@ -97,16 +98,24 @@ class AnswerReader:
         steps = await self._walk(key, wanted.previous)
         refers = [*wanted.items, *(name for step in steps for name in self._keeper.references(step.asked.items))]
         items = await self._items(key, refers, steps)
+        asked = [*wanted.questions, *(name for step in steps for name in self._keeper.questions(step.asked.items))]
+        questions = await self._questions(key, asked, steps)
         size = sum(step.size for step in steps)
         if size + await asyncio.to_thread(_expansion, self._keeper, items, [*wanted.items], steps) > self._max_bytes:
             raise _Gone("bytes")
         before: list[Any] = []
         for step in reversed(steps):
-            before += [items.get(str(i.get("id")), i) if isinstance(i, dict) else i for i in step.asked.items]
+            before += self._filled(step.asked.items, items)
             before += self._keeper.output(step.answer)
             calls += self._keeper.calls(step.answer["output"])
         calls += self._keeper.calls([items[name] for name in wanted.items])
-        return KeptAnswers(before=before, items={name: items[name] for name in wanted.items}, calls=calls, answers=len(steps))
+        own = {name: items[name] for name in wanted.items}
+        return KeptAnswers(before=before, items=own, calls=calls, answers=len(steps), questions=questions)
+
+    def _filled(self, own: Sequence[Any], items: dict[str, Any]) -> list[Any]:
+        """A request's own items, with those to which it refers in the place of its references. An item that has such an id itself is none:
+        it stays as it was, and a thousand of them would make a small request large."""
+        return [items.get(next(iter(self._keeper.references([item])), ""), item) for item in own]
 
     async def _walk(self, key: Holder, identity: str) -> list[KeptAnswer]:
         """The answers of a conversation, the newest first. Raises _Gone."""
@@ -140,16 +149,29 @@ class AnswerReader:
                 size += answer.size if answer is not None else 0
                 if size > self._max_bytes:
                     raise _Gone("bytes")
-            said = answers[call_id]
-            item = next((i for i in said.answer["output"] if isinstance(i, dict) and i.get("id") == name), None) if said else None
-            if item is None:
+            if (item := _item(answers[call_id], name)) is None:
                 raise _Gone("item", name)
+            found[name] = item
+        return found
+
+    async def _questions(self, key: Holder, names: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
+        """The questions of those ids, as they were released to this key: also of answers that are not kept. Ends at one that was not."""
+        answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
+        found: dict[str, Any] = {}
+        for name in dict.fromkeys(names):
+            call_id = self._keeper.call_of_item(name)
+            if call_id not in answers:
+                if len(answers) - len(known) >= MAX_LOOKUPS:
+                    break
+                answers[call_id] = await self._wait_for(key, call_id, alone=True)
+            if (item := _item(answers[call_id], name)) is None:
+                break
             found[name] = item
         return found
 
     # --- answers ---
 
-    async def _wait_for(self, key: Holder, call_id: str) -> KeptAnswer | None:
+    async def _wait_for(self, key: Holder, call_id: str, *, alone: bool = False) -> KeptAnswer | None:
         if not call_id:
             return None
         call, loop = UUID(call_id), asyncio.get_running_loop()
@@ -157,20 +179,22 @@ class AnswerReader:
         while True:
             # not held while it waits: ids that never were must not keep others from theirs
             async with reading(self._engine) as connection:
-                found, may_come = await self._read(connection, key, call)
+                found, may_come = await self._read(connection, key, call, alone=alone)
             if found is not None or not may_come or loop.time() + pause > until:
                 return found
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    async def _read(self, connection: AsyncConnection, key: Holder, call: UUID) -> tuple[KeptAnswer | None, bool]:
-        """The answer, and whether one may still come that is not there yet."""
+    async def _read(self, connection: AsyncConnection, key: Holder, call: UUID, *, alone: bool) -> tuple[KeptAnswer | None, bool]:
+        """The answer, and whether one may still come that is not there yet. `alone`: without its request, whether it is kept or not."""
         last = select(Release.number).where(Release.call_id == call).order_by(Release.number.desc()).limit(1).scalar_subquery()
         statement = (
             select(
-                func.octet_length(RequestBody.body) + func.octet_length(Release.payload),
-                exists().where(End.call_id == call),
+                literal(0) if alone else func.octet_length(RequestBody.body),
+                func.octet_length(Release.payload),
                 Release.number,
+                exists().where(End.call_id == call),
+                exists().where(End.call_id == call, End.at < func.now() - _SETTLED),
             )
             .select_from(Call)
             .outerjoin(RequestBody, RequestBody.call_id == literal(call))
@@ -180,17 +204,17 @@ class AnswerReader:
         row = (await connection.execute(statement)).one_or_none()
         if row is None:
             return None, abs(datetime.now(UTC) - _began(call)) < _RECENT
-        size, has_ended, number = row
-        if size is None:
-            return None, not has_ended
-        if size > MAX_ANSWER_BYTES:
+        asked, said, number, has_ended, is_settled = row
+        if asked is None or said is None:
+            return None, not (has_ended if asked is not None else is_settled)
+        if asked + said > MAX_ANSWER_BYTES:
             return None, False
-        body = await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call))
+        body = b"" if alone else await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call))
         payload = await connection.scalar(select(Release.payload).where(Release.call_id == call, Release.number == number))
-        if not body or not payload:
+        if not payload or not (body or alone):
             return None, False
         # parsing megabytes must not hold up the other calls of this process
-        found = await asyncio.to_thread(self._parse, str(call), bytes(body), bytes(payload))
+        found = await asyncio.to_thread(self._parse, str(call), bytes(body or b""), bytes(payload))
         return found, found is None and not has_ended
 
     def _parse(self, call_id: str, body: bytes, payload: bytes) -> KeptAnswer | None:
@@ -198,10 +222,15 @@ class AnswerReader:
         if answer is None or answer.get("id") is None or self._keeper.call_of_answer(str(answer["id"])) != call_id:
             return None
         try:
-            asked = self._keeper.asked(body)
+            asked = self._keeper.asked(body) if body else Asked("", [], True)
         except ValueError:
             return None
         return KeptAnswer(call_id, asked, answer, len(body) + len(payload)) if asked.is_kept else None
+
+
+def _item(of: KeptAnswer | None, name: str) -> Any:
+    """The item of that id in an answer; None where there is none."""
+    return next((i for i in of.answer["output"] if isinstance(i, dict) and i.get("id") == name), None) if of is not None else None
 
 
 def _expansion(keeper: Keeper, items: dict[str, Any], own: list[str], steps: Sequence[KeptAnswer]) -> int:

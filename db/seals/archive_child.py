@@ -35,12 +35,12 @@ def run(
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))}
     # a session of its own: Ctrl-C in a terminal is for whoever started it
     command = [sys.executable, "-P", "-m", __name__]
-    with Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True, env=environment) as child:
+    # unbuffered: what one that is gone did not take would be written again when its stdin is closed, and break the pipe again
+    with Popen(command, stdin=PIPE, stdout=PIPE, bufsize=0, start_new_session=True, env=environment) as child:
         started(child)
         assert child.stdin is not None and child.stdout is not None
         try:
             child.stdin.write(json.dumps(asked).encode() + b"\n")
-            child.stdin.flush()
             told = json.loads(child.stdout.read() or b"{}")
             child.wait()
         except (BrokenPipeError, ValueError):

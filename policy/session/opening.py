@@ -16,7 +16,7 @@ from protocol.addresses import refuse_private
 from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
 from protocol.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
 from protocol.dialects import DIALECTS
-from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
+from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, PolicyFailed
 from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
 from protocol.json_strict import dumps
@@ -57,7 +57,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         dialect=provider.dialect, native_tools=provider.native_tools, guided=provider.guided, families=frozenset(call.server_tools),
         added_tools=matched.server_tools if matched else (), added_mcp_servers=matched.mcp_servers if matched else (),
         betas=call.betas, allowed_betas=own, nonce="" if provider.native_tools else nonces.derived(call.nonce, nonces.TOOLS),
-        unknown=frozenset(config.unknown), ids=DIALECTS[provider.dialect].ids,
+        unknown=frozenset(config.unknown), ids=(provider.door != "plain" and provider.way.ids) or DIALECTS[provider.dialect].ids,
     )  # fmt: skip
     # asked for where it matters: a property of the configuration takes as long as the rest of this
     counts = call.endpoint != "count_tokens" or provider.counts
@@ -124,6 +124,8 @@ def continued(call: CallInfo, body: bytes, kept: KeptAnswers, config: Config, ou
     """Return the body with the conversation that it goes on with; what was put in is on record. Raises InvalidRequest, AuditUnavailable."""
     keeper, most = DIALECTS[call.dialect].keeper(), config.limits.body_bytes
     refused = refusal_of(kept, most_answers=MAX_CHAINED, most_bytes=most)
+    if refused is None and not (kept.answers or kept.before or kept.items):
+        return body
     whole = keeper.with_kept(body, kept) if refused is None else b""
     if len(whole) > most:
         refused = refusal_of(KeptAnswers("bytes"), most_answers=MAX_CHAINED, most_bytes=most)
@@ -137,6 +139,16 @@ def continued(call: CallInfo, body: bytes, kept: KeptAnswers, config: Config, ou
         named = ", ".join(repr(one[:80]) for one in strange[:_NAMED_RESULTS])
         out.note("strange_result", 0, f"results of tool calls that the client was not given: {named}{more}")
     return whole
+
+
+def begun(request: ChatRequest, kept: KeptAnswers | None) -> ChatRequest:
+    """Return a client's request as one that holds its whole conversation. Raises InvalidRequest where it lets a call run that nobody
+    decided: the client may have written the provider's question itself."""
+    state = request.state
+    if state is not None and state.lets_run and (one := DIALECTS[request.dialect].keeper().undecided(request, kept or KeptAnswers())):
+        message = f"the input approves a call that this key was not asked about in this form, or whose record is gone: {one[:80]!r}"
+        raise InvalidRequest(message, code="approval_not_found", param="input")
+    return rebuilt(request) if kept is not None else request
 
 
 def rebuilt(request: ChatRequest) -> ChatRequest:

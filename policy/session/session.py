@@ -90,7 +90,7 @@ class Session(Awaiting):
                 body = opening.continued(call, body, kept, self._config, self.out)
             self._take_body(body)
             request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
-            request = self.request = opening.rebuilt(request) if kept is not None else request
+            request = self.request = opening.begun(request, kept)
             self.out.streams, model = request.stream, request.model
             call = self.call = opening.identified(call, request)
             self._upstream = opening.route(call, self._config, request)

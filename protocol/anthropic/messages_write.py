@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-import msgspec
-
 from protocol.anthropic.media import media_block
 from protocol.anthropic.models import ModelRow
-from protocol.anthropic.names import Ids, Names
 from protocol.fields import invalid
-from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.names import PLAIN, Ids, Names
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
@@ -28,11 +25,10 @@ from protocol.neutral import (
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
+from protocol.turns_write import SYSTEM_MARK, read_input
 
 MAX_BREAKPOINTS = 4
 """Places that one request may mark for the prompt cache."""
-SYSTEM_MARK = "[system message] "
-"""Before a system message that stands where only a user's may."""
 
 
 class MessageWriter:
@@ -43,7 +39,7 @@ class MessageWriter:
         self._neutral = neutral
         self._row = row
         self._names = names
-        self._ids = Ids()
+        self._ids = Ids(PLAIN)
         self._marked: list[tuple[str, dict[str, Any]]] = []
         self._own_marks = 0
         self._results = provider_history.results_of(neutral.turns)
@@ -101,7 +97,8 @@ class MessageWriter:
                 return [self._mark({"type": "text", "text": part.text}, part.extra)] if part.text.strip() else []
             case ToolUsePart():
                 name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
-                return [self._mark({"type": "tool_use", "id": identity, "name": name, "input": read_input(part)}, part.extra)]
+                call = {"type": "tool_use", "id": identity, "name": name, "input": read_input(part.id, part.arguments)}
+                return [self._mark(call, part.extra)]
             case ToolResultPart():
                 return [self._result(part)]
             case OtherPart(dialect="anthropic"):
@@ -183,13 +180,3 @@ def _trim_prefill(message: dict[str, Any]) -> None:
     if message["role"] == "assistant" and last["type"] == "text":
         # the API refuses trailing whitespace in a prefill
         last["text"] = last["text"].rstrip()
-
-
-def read_input(part: ToolUsePart) -> msgspec.Raw:
-    """Return a call's arguments as JSON for `input`. Raises InvalidRequest: arguments are never guessed."""
-    text = normal_arguments(part.arguments)
-    try:
-        loads_arguments(text)
-        return msgspec.Raw(text.encode())
-    except AmbiguousJson as error:
-        invalid(f"the arguments of the tool call {part.id[:60]!r} cannot be read: {error}", "messages")

@@ -4,17 +4,16 @@ from typing import Any
 
 import msgspec
 
-from protocol import json_schema as schema
 from protocol.anthropic.models import ModelRow
-from protocol.anthropic.names import Names
 from protocol.fields import invalid
+from protocol.names import Names, called
 from protocol.neutral import find_option
-from protocol.request import ResponseFormat, Tool, ToolUsePart
+from protocol.request import ResponseFormat, Tool
 from protocol.target import Draft
+from protocol.tools_write import ASK_OBJECT, JSON_TOOL, answer_tool, ask_call, closed_schema, compiled, offered
 
 _VENDOR = ("cache_control", "defer_loading", "allowed_callers", "input_examples", "eager_input_streaming")
 """Fields of the vendor's that clients may put on a function."""
-_JSON_TOOL = "json_response"
 
 
 class ToolPart(msgspec.Struct, kw_only=True):
@@ -31,7 +30,7 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, thinks_by_budget: 
     """Write tools, tool_choice and response_format. Raises InvalidRequest naming what cannot be said."""
     request = draft.request
     part = ToolPart()
-    part.tools = [_write_tool(draft, row, names, tool, i) for i, tool in enumerate(_offered(draft))]
+    part.tools = [_write_tool(draft, row, names, tool, i) for i, tool in enumerate(offered(request))]
     part.choice = _choice(draft, names)
     if not request.tools:
         part.tools = _tools_of_history(draft, names)
@@ -49,18 +48,6 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, thinks_by_budget: 
     return part
 
 
-def _offered(draft: Draft) -> list[Tool]:
-    request, choice = draft.request, draft.request.tool_choice
-    offered = {tool.name for tool in request.tools}
-    wanted = (choice.allowed or (choice.name,)) if choice is not None and (choice.allowed or choice.mode == "tool") else ()
-    if missing := [name for name in wanted if name not in offered]:
-        invalid(f"tool_choice names {missing[0][:60]!r}, which is not among the tools", "tool_choice")
-    if choice is not None and choice.mode == "any" and not request.tools:
-        invalid("tool_choice requires a call, and there are no tools", "tool_choice")
-    allowed = set(choice.allowed) if choice is not None else set()
-    return [t for t in request.tools if not allowed or t.name in allowed]
-
-
 def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, position: int) -> dict[str, Any]:
     if tool.kind in ("server", "client"):
         return tool.extra
@@ -71,12 +58,9 @@ def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, position:
     if find_option(extra, "grammar") is not None:
         invalid(f"tools[{position}].custom.format: this model's provider has no grammars", "tools")
     strict = extra.pop("strict", None) is True
-    try:
-        body["input_schema"] = schema.clean(tool.schema, "anthropic_tool")
-    except schema.Unsupported as error:
-        invalid(f"the parameters of the tool {tool.name[:60]!r} cannot be sent to this model's provider: {error}", "tools")
-    if strict and (compiled := _compiled(body["input_schema"])) is not None and row.strict:
-        body |= {"input_schema": compiled, "strict": True}
+    body["input_schema"] = closed_schema(tool.schema, tool.name)
+    if strict and (held := compiled(body["input_schema"])) is not None and row.strict:
+        body |= {"input_schema": held, "strict": True}
     elif strict:
         draft.drop("tools[].strict")
     body |= {name: extra[name] for name in _VENDOR if extra.get(name) is not None}
@@ -89,17 +73,9 @@ def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, position:
     return body
 
 
-def _compiled(tool_schema: dict[str, Any]) -> dict[str, Any] | None:
-    try:
-        return schema.clean(tool_schema, "anthropic_output")
-    except schema.Unsupported:
-        return None
-
-
 def _tools_of_history(draft: Draft, names: Names) -> list[dict[str, Any]]:
     """Definitions for calls in the history of a request that offers no tools: the API wants them there."""
-    used = dict.fromkeys(p.name for t in draft.request.turns for p in t.parts if isinstance(p, ToolUsePart))
-    return [{"name": names.upstream(name), "input_schema": {"type": "object"}} for name in used]
+    return [{"name": names.upstream(name), "input_schema": {"type": "object"}} for name in called(draft.request)]
 
 
 def _choice(draft: Draft, names: Names) -> dict[str, Any] | None:
@@ -117,7 +93,7 @@ def _choice(draft: Draft, names: Names) -> dict[str, Any] | None:
 
 def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat, *, may_force: bool) -> None:
     request = draft.request
-    if answer.mode == "json_schema" and row.native_schema and (native := _compiled(answer.schema)) is not None:
+    if answer.mode == "json_schema" and row.native_schema and (native := compiled(answer.schema)) is not None:
         if answer.description and "description" not in native:
             native["description"] = answer.description
         part.output_format = {"type": "json_schema", "schema": native}
@@ -126,27 +102,16 @@ def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, ans
         return  # the answer is a call: there will be no text to give a form
     calls_possible = bool(request.tools) and not (part.choice and part.choice["type"] == "none")
     if answer.mode == "json_object" and calls_possible:
-        part.instruction = "Unless you call a tool, answer with one JSON object and nothing else: no text around it, no code fence."
+        part.instruction = ASK_OBJECT
         return
-    part.json_tool = names.free(_JSON_TOOL)
-    part.tools.append(_json_tool(part.json_tool, answer))
+    part.json_tool = names.free(JSON_TOOL)
+    about, form = answer_tool(answer)
+    part.tools.append({"name": part.json_tool, "description": about, "input_schema": form})
     # what the provider runs comes before the answer: a forced call would leave no room for it
     searches = request.web_search is not None or bool(draft.target.added_tools)
     if may_force and not searches:
         part.choice = {"type": "any"} if calls_possible else {"type": "tool", "name": part.json_tool}
     else:
         part.choice = {"type": "auto"}
-        part.instruction = f"Give your final answer by calling the tool {part.json_tool}, and only so: its arguments are the answer."
+        part.instruction = ask_call(part.json_tool)
     part.choice["disable_parallel_tool_use"] = True
-
-
-def _json_tool(name: str, answer: ResponseFormat) -> dict[str, Any]:
-    about = "Gives the final answer to the user. Its arguments are the answer."
-    if answer.mode == "json_object":
-        about += " They are any JSON object that fits the request."
-        return {"name": name, "description": about, "input_schema": {"type": "object", "additionalProperties": True}}
-    try:
-        cleaned = schema.clean(answer.schema, "anthropic_tool")
-    except schema.Unsupported as error:
-        invalid(f"response_format.json_schema.schema cannot be sent to this model's provider: {error}", "response_format")
-    return {"name": name, "description": f"{about} {answer.description}".strip(), "input_schema": cleaned}

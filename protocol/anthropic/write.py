@@ -6,16 +6,19 @@ from protocol import fields
 from protocol.anthropic import models as claude_models
 from protocol.anthropic import options_write as anthropic_options_write
 from protocol.anthropic.gate import apply
-from protocol.anthropic.messages_write import MessageWriter, read_input
-from protocol.anthropic.names import names_of
+from protocol.anthropic.messages_write import MessageWriter
 from protocol.anthropic.options_write import DEFAULT_MAX_TOKENS, thinks_by_budget
 from protocol.anthropic.read import result_text
 from protocol.anthropic.tools_write import ToolPart, write_tools
 from protocol.fields import invalid
 from protocol.json_strict import dumps
+from protocol.names import NameForm, names_of
 from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart
 from protocol.target import Draft, Restore, Target, Translated
+from protocol.turns_write import read_input
+
+_NAMES = NameForm(longest=128, is_hashed=False)
 
 
 def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True) -> Translated:
@@ -30,7 +33,7 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bo
 
 def _crossed(draft: Draft, neutral: NeutralRequest) -> tuple[dict[str, Any], Restore]:
     request, row = draft.request, claude_models.row(draft.request.model)
-    names = names_of(request)
+    names = names_of(request, _NAMES)
     writer = MessageWriter(draft, neutral, row, names)
     body: dict[str, Any] = {"model": request.model, **anthropic_options_write.write_extra(draft)}
     anthropic_options_write.write_thinking(draft, row, body)
@@ -106,7 +109,7 @@ def _write_part(part: Part, *, read: bool) -> dict[str, Any]:
         case TextPart():
             return {"type": "text", "text": part.text, **part.extra}
         case ToolUsePart():
-            value = {"input": read_input(part)} if read else {}
+            value = {"input": read_input(part.id, part.arguments)} if read else {}
             return {"type": "tool_use", "id": part.id, "name": part.name, **value, **part.extra}
         case ToolResultPart():
             return _write_result(part)

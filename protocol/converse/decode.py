@@ -25,6 +25,7 @@ from protocol.converse.wire import (
     StopEvent,
     ToolResult,
     read,
+    refuse_several,
 )
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
@@ -46,6 +47,7 @@ from protocol.eventstream import parse_message
 from protocol.unknown import named
 
 _deltas = msgspec.json.Decoder(DeltaEvent)
+_NO_OTHERS = (None,) * 5
 
 
 class _Block:
@@ -153,7 +155,9 @@ class StreamDecoder:
         return made
 
     def _start(self, event: StartEvent) -> list[Event]:
-        index, start, before = event.contentBlockIndex, event.start, self._let_go()
+        index, start = event.contentBlockIndex, event.start
+        refuse_several(start)
+        before = self._let_go()
         if start.toolUse is not None:
             first = call_start(index, start.toolUse)
             self._new(index, first.kind if isinstance(first, BlockStart) else BlockKind.OPAQUE)
@@ -174,8 +178,11 @@ class StreamDecoder:
         delta, index = event.delta, event.contentBlockIndex
         block = self._open.get(index)
         text = delta.text
-        if text is not None and block is not None and block.kind is BlockKind.TEXT and not unknown and not block.cited:
+        others = delta.toolUse, delta.reasoningContent, delta.citation, delta.toolResult, delta.image
+        is_one = others == _NO_OTHERS and not unknown
+        if text is not None and is_one and block is not None and block.kind is BlockKind.TEXT and not block.cited:
             return [TextDelta(index, text)] if text else []
+        refuse_several(delta)
         if block is None:
             block = self._new(index, None)
         if block.kind is BlockKind.OPAQUE:

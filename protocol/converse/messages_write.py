@@ -1,15 +1,14 @@
 """System texts and turns, written for Converse (docs/protocol.md, Converse)."""
 
+import re
 from typing import Any, assert_never
-
-import msgspec
 
 from protocol import bounds
 from protocol.converse.models import ModelRow
-from protocol.converse.names import Ids, Names, Titles
+from protocol.converse.titles import Titles
 from protocol.fields import invalid
-from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
 from protocol.media import IMAGES
+from protocol.names import Ids, Names
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
@@ -28,11 +27,11 @@ from protocol.neutral import (
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
+from protocol.turns_write import SYSTEM_MARK, read_input
 
 MAX_CACHE_POINTS = 4
 """Marks for the prompt cache that one request may have."""
-SYSTEM_MARK = "[system message] "
-"""Before a system message that stands where only a user's may."""
+_NO_ID = re.compile(r"[^a-zA-Z0-9_.:-]")
 _TTLS = ("5m", "1h")
 _CACHE = "cachePoint"
 _FORMATS = {
@@ -49,7 +48,7 @@ class MessageWriter:
 
     def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
-        self._ids, self._titles = Ids(), Titles()
+        self._ids, self._titles = Ids(_NO_ID, 64), Titles()
         self._results = provider_history.results_of(neutral.turns)
         self._points = 0
 
@@ -125,8 +124,8 @@ class MessageWriter:
             case TextPart() | RefusalPart():
                 return [{"text": part.text}] if part.text.strip() else []
             case ToolUsePart():
-                call = {"toolUseId": self._ids.upstream(part.id), "name": self._names.upstream(part.name), "input": read_input(part)}
-                return [{"toolUse": call}]
+                name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
+                return [{"toolUse": {"toolUseId": identity, "name": name, "input": read_input(part.id, part.arguments)}}]
             case ToolResultPart():
                 return [self._result(part)]
             case OtherPart(dialect="converse"):
@@ -202,13 +201,3 @@ def _image(part: MediaPart) -> _Block:
     if part.media_type not in IMAGES:
         invalid("an image in messages is neither JPEG, PNG, GIF nor WebP", "messages")
     return {"format": part.media_type.rpartition("/")[2], "source": {"bytes": part.data}}
-
-
-def read_input(part: ToolUsePart) -> msgspec.Raw:
-    """Return a call's arguments as JSON for `input`. Raises InvalidRequest: arguments are never guessed."""
-    text = normal_arguments(part.arguments)
-    try:
-        loads_arguments(text)
-        return msgspec.Raw(text.encode())
-    except AmbiguousJson as error:
-        invalid(f"the arguments of the tool call {part.id[:60]!r} cannot be read: {error}", "messages")

@@ -4,22 +4,17 @@ from typing import Any
 
 import msgspec
 
-from protocol import json_schema as schema
 from protocol.converse.models import ModelRow
-from protocol.converse.names import Names
 from protocol.fields import invalid
 from protocol.json_strict import dumps
+from protocol.names import Names, called
 from protocol.neutral import Option, find_option
-from protocol.request import ResponseFormat, Tool, ToolUsePart
-from protocol.server_tools.data import tool_type
-from protocol.server_tools.families import need
-from protocol.server_tools.typed import as_function
+from protocol.request import ResponseFormat, Tool
 from protocol.target import Draft
+from protocol.tools_write import ASK_OBJECT, JSON_TOOL, answer_tool, ask_call, closed_schema, compiled, function_of, offered, server_kind
 
 _SYSTEM_TOOLS = {"web_search": "nova_grounding", "code_execution": "nova_code_interpreter"}
 """By family: the tools that the provider runs."""
-_JSON_TOOL = "json_response"
-_ABOUT_JSON = "Gives the final answer to the user. Its arguments are the answer."
 
 
 class ToolPart(msgspec.Struct, kw_only=True):
@@ -38,13 +33,13 @@ class ToolPart(msgspec.Struct, kw_only=True):
 def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -> ToolPart:
     """Write tools, tool_choice and response_format; `may_force` false: it thinks. Raises InvalidRequest naming what cannot be said."""
     request, part = draft.request, ToolPart()
-    used = dict.fromkeys(p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
-    offered = _offered(draft)
+    used = called(request)
+    usable = offered(request)
     if request.tool_choice is not None and request.tool_choice.mode == "none" and request.tools:
         if used:
             invalid("tool_choice none cannot be said to this model's provider after tool calls; send no tools", "tool_choice")
-        offered = []
-    part.tools = [_write_tool(draft, row, names, tool, part) for tool in offered]
+        usable = []
+    part.tools = [_write_tool(draft, row, names, tool, part) for tool in usable]
     if not request.tools:
         # the API wants definitions for the calls of a history
         part.tools = [_spec(names.upstream(name), "", {"type": "object", "properties": {}}) for name in used]
@@ -58,24 +53,10 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -
     return part
 
 
-def _offered(draft: Draft) -> list[Tool]:
-    request, choice = draft.request, draft.request.tool_choice
-    offered = {tool.name for tool in request.tools}
-    wanted = (choice.allowed or (choice.name,)) if choice is not None and (choice.allowed or choice.mode == "tool") else ()
-    if missing := [name for name in wanted if name not in offered]:
-        invalid(f"tool_choice names {missing[0][:60]!r}, which is not among the tools", "tool_choice")
-    if choice is not None and choice.mode == "any" and not request.tools:
-        invalid("tool_choice requires a call, and there are no tools", "tool_choice")
-    allowed = set(choice.allowed) if choice is not None else set()
-    return [t for t in request.tools if not allowed or t.name in allowed]
-
-
 def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, part: ToolPart) -> dict[str, Any]:
     if tool.kind == "server":
         return _system_tool(draft, row, tool.extra, "tools")
-    typed = as_function(tool) if tool.kind == "client" else tool
-    if typed is None:
-        invalid(f"the tool type {str(tool.extra.get('type'))[:60]!r} cannot be sent to this model's provider", "tools")
+    typed = function_of(tool)
     extra = tool.extra if tool.kind != "client" else {}
     if find_option(extra, "grammar") is not None:
         invalid("tools[].custom.format: this model's provider has no grammars", "tools")
@@ -85,17 +66,14 @@ def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, part: Too
     own = extra.get("cache_control")
     mark = find_option(extra, "cache") or (("cache_control", Option("cache", own.get("ttl"))) if isinstance(own, dict) else None)
     part.mark = mark or part.mark
-    try:
-        cleaned = schema.clean(typed.schema, "anthropic_tool")
-    except schema.Unsupported as error:
-        invalid(f"the parameters of the tool {tool.name[:60]!r} cannot be sent to this model's provider: {error}", "tools")
+    cleaned = closed_schema(typed.schema, tool.name)
     spec = _spec(names.upstream(tool.name), typed.description, cleaned)
     if extra.get("strict") is True:
-        compiled = _compiled(cleaned) if row.strict else None
-        if compiled is None:
+        held = compiled(cleaned) if row.strict else None
+        if held is None:
             draft.drop("tools[].strict")
         else:
-            spec["toolSpec"] |= {"inputSchema": {"json": compiled}, "strict": True}
+            spec["toolSpec"] |= {"inputSchema": {"json": held}, "strict": True}
     return spec
 
 
@@ -104,18 +82,8 @@ def _spec(name: str, description: str, json_schema: dict[str, Any]) -> dict[str,
     return {"toolSpec": {"name": name, **said, "inputSchema": {"json": json_schema}}}
 
 
-def _compiled(tool_schema: dict[str, Any]) -> dict[str, Any] | None:
-    try:
-        return schema.clean(tool_schema, "anthropic_output")
-    except schema.Unsupported:
-        return None
-
-
 def _system_tool(draft: Draft, row: ModelRow, tool: dict[str, Any], param: str) -> dict[str, Any]:
-    kind = tool_type(tool.get("type"))
-    if kind is None:
-        invalid(f"a tool in tools is of a type that the gateway does not know: {str(tool.get('type'))[:80]!r}", param)
-    need(draft.target, kind.family, f"the tool {kind.type}", param)
+    kind = server_kind(draft, tool, param)
     name = _SYSTEM_TOOLS.get(kind.family)
     if name is None or not row.grounds:
         invalid(f"the tool type {kind.type!r} cannot be sent to this model's provider", param)
@@ -149,8 +117,8 @@ def _choose(draft: Draft, row: ModelRow, names: Names, part: ToolPart, *, may_fo
 
 
 def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, answer: ResponseFormat, *, may_force: bool) -> None:
-    if answer.mode == "json_schema" and row.native_schema and (native := _compiled(answer.schema)) is not None:
-        said = {"name": names.plain(answer.name)} if answer.name else {}
+    if answer.mode == "json_schema" and row.native_schema and (native := compiled(answer.schema)) is not None:
+        said = {"name": names.form.plain(answer.name)} if answer.name else {}
         said |= {"description": answer.description} if answer.description else {}
         part.text_format = {"type": "json_schema", "structure": {"jsonSchema": {"schema": dumps(native).decode(), **said}}}
         return
@@ -158,26 +126,15 @@ def _write_format(draft: Draft, row: ModelRow, names: Names, part: ToolPart, ans
         return  # the answer is a call: there will be no text to give a form
     calls_possible = bool(draft.request.tools) and bool(part.tools)
     if answer.mode == "json_object" and calls_possible:
-        part.instruction = "Unless you call a tool, answer with one JSON object and nothing else: no text around it, no code fence."
+        part.instruction = ASK_OBJECT
         return
-    part.json_tool = names.free(_JSON_TOOL)
-    part.tools.append(_json_tool(part.json_tool, answer))
+    part.json_tool = names.free(JSON_TOOL)
+    part.tools.append(_spec(part.json_tool, *answer_tool(answer)))
     wanted = "any" if calls_possible else "tool"
     searches = draft.request.web_search is not None or any("systemTool" in tool for tool in part.tools)
     # what the provider runs comes before the answer: a forced call would leave no room for it
     if may_force and not searches and wanted in row.choices:
         part.choice = ("any", {}) if calls_possible else ("tool", {"name": part.json_tool})
     else:
-        part.instruction = f"Give your final answer by calling the tool {part.json_tool}, and only so: its arguments are the answer."
+        part.instruction = ask_call(part.json_tool)
     part.has_one = row.family == "claude"
-
-
-def _json_tool(name: str, answer: ResponseFormat) -> dict[str, Any]:
-    if answer.mode == "json_object":
-        about = f"{_ABOUT_JSON} They are any JSON object that fits the request."
-        return _spec(name, about, {"type": "object", "additionalProperties": True})
-    try:
-        cleaned = schema.clean(answer.schema, "anthropic_tool")
-    except schema.Unsupported as error:
-        invalid(f"response_format.json_schema.schema cannot be sent to this model's provider: {error}", "response_format")
-    return _spec(name, f"{_ABOUT_JSON} {answer.description}".strip(), cleaned)

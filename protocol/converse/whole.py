@@ -5,7 +5,7 @@ from typing import Any
 from protocol.bounds import MAX_BLOCKS
 from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start, says_something
 from protocol.converse.usage import read_usage
-from protocol.converse.wire import Answer, Block, convert, read
+from protocol.converse.wire import Answer, Block, convert, read, refuse_several
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -63,6 +63,7 @@ def _block(index: int, value: dict[str, Any], text_at: int) -> list[Event]:
     """The events of a block; a text's end is left out. `text_at` is the text just before it, which citations alone are about; or -1."""
     kinds = [name[:60] for name in value]
     block, unknown = convert(value, Block, "block")
+    refuse_several(block)
     said: list[Event] = []
     if block.text is not None:
         said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, block.text)] if block.text else []

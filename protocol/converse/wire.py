@@ -232,3 +232,9 @@ def _take(value: Any, model: type[msgspec.Struct], what: str, found: list[str]) 
         found += [named(what, name) for name in take_unknown(value, model)]
         for name, inner in _INSIDE.get(model, ()):
             _take(value.get(name), inner, f"{what}.{name}", found)
+
+
+def refuse_several(held: Delta | Start | Block) -> None:
+    """Refuse a union with more than one member: only one would be read. Raises ValueError."""
+    if sum(getattr(held, name) is not None for name in held.__struct_fields__) > 1:
+        raise ValueError("more than one of what there may be one of")

@@ -4,14 +4,16 @@ from typing import Any
 
 from protocol.converse.messages_write import MessageWriter
 from protocol.converse.models import row as row_of
-from protocol.converse.names import names_of
 from protocol.converse.options_write import check_extra, thinks, write_sampling, write_thinking, write_tier
 from protocol.converse.tools_write import ToolPart, write_tools
 from protocol.fields import invalid
 from protocol.json_strict import dumps
+from protocol.names import NameForm, names_of
 from protocol.neutral import NeutralRequest, Option, find_option, plain
 from protocol.request import ChatRequest
 from protocol.target import Draft, Restore, Target, Translated
+
+_NAMES = NameForm(is_hashed=False)
 
 
 def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True) -> Translated:
@@ -19,7 +21,7 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bo
     # one of this dialect is made here, of texts and tools alone
     neutral = plain(request) if isinstance(request, ChatRequest) else request
     draft = Draft(request=neutral.request, target=target, words=neutral.words)
-    row, names = row_of(neutral.request.model), names_of(neutral.request)
+    row, names = row_of(neutral.request.model), names_of(neutral.request, _NAMES)
     check_extra(draft)
     writer = MessageWriter(draft, neutral, row, names)
     system, messages = writer.system(), writer.turns()

@@ -4,31 +4,11 @@ import mimetypes
 from typing import Any
 
 from protocol.fields import invalid
-from protocol.neutral import MediaPart, NeutralPart, Option, kind_of
-from protocol.request import TextPart
-from protocol.target import Draft
+from protocol.neutral import MediaPart
+from protocol.parts_write import PartWriter
 
 _STORED = "gs://"
 """Where files may be that the provider reads by itself: its own storage."""
-
-
-def parts_of(draft: Draft, part: NeutralPart) -> list[dict[str, Any]]:
-    """Return the parts for one of a user's turn or of a tool's result. Raises InvalidRequest naming what cannot be sent."""
-    match part:
-        case TextPart():
-            note(draft, "messages[]", part.extra)
-            return text_parts(part.text)
-        case MediaPart(media="search_result"):
-            note(draft, "messages[]", part.extra)
-            return [*text_parts(f"[search result: {part.title}, {part.url}]"), *_content(draft, part)]
-        case MediaPart(media="document"):
-            note(draft, "messages[]", part.extra)
-            return _document(draft, part)
-        case MediaPart():
-            note(draft, "messages[]", part.extra)
-            return [_file(part, f"{'an' if part.media != 'document' else 'a'} {part.media}")]
-        case _:
-            invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider", "messages")
 
 
 def text_parts(text: str) -> list[dict[str, Any]]:
@@ -36,14 +16,13 @@ def text_parts(text: str) -> list[dict[str, Any]]:
     return [{"text": text}] if text else []
 
 
-def note(draft: Draft, where: str, extra: dict[str, Any], *known: str) -> None:
-    """Note the fields that are left out."""
-    for name, value in extra.items():
-        if name not in known:
-            draft.drop(name if isinstance(value, Option) and value.meaning == "cache" else f"{where}.{name[:60]}")
+def _file(part: MediaPart) -> list[dict[str, Any]]:
+    is_document = part.media == "document"
+    head = text_parts(f"[document: {part.title}]") if is_document and part.title else []
+    return [*head, _data(part, f"{'a' if is_document else 'an'} {part.media}")]
 
 
-def _file(part: MediaPart, what: str) -> dict[str, Any]:
+def _data(part: MediaPart, what: str) -> dict[str, Any]:
     if part.data is not None and part.media_type:
         return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
     if part.url is not None and part.url.startswith(_STORED):
@@ -56,15 +35,5 @@ def _file(part: MediaPart, what: str) -> dict[str, Any]:
     invalid(f"{what} in messages must be in base64, and of a type that its first bytes tell", "messages")
 
 
-def _document(draft: Draft, part: MediaPart) -> list[dict[str, Any]]:
-    about = text_parts(f"[about the next document: {part.context}]" if part.context else "")
-    head = f"[document: {part.title}]" if part.title else "[document]"
-    if part.text is not None:
-        return [*about, *text_parts(f"{head}\n{part.text}")]
-    if part.data is not None or part.url is not None or part.file_id is not None:
-        return [*about, *(text_parts(head) if part.title else ()), _file(part, "a document")]
-    return [*about, *text_parts(head), *_content(draft, part)]
-
-
-def _content(draft: Draft, part: MediaPart) -> list[dict[str, Any]]:
-    return [written for held in part.parts for written in parts_of(draft, held)]
+WRITER = PartWriter(text=text_parts, file=_file)
+"""Writes what a user's turn or a tool's result has."""

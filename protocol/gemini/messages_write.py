@@ -6,21 +6,19 @@ the current turn back with the signature of its first call; where the record has
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
-from protocol.fields import invalid
 from protocol.gemini.blocks import SEAL
-from protocol.gemini.media import note, parts_of, text_parts
+from protocol.gemini.media import WRITER, text_parts
 from protocol.gemini.models import ModelRow
-from protocol.gemini.names import Names
 from protocol.gemini.turn import CALL, PARTS
-from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.names import Names
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
-    NeutralPart,
     NeutralRequest,
     ProviderCallPart,
     ProviderResultPart,
@@ -28,14 +26,12 @@ from protocol.neutral import (
     ResultPart,
     SummaryPart,
     ThinkingPart,
-    kind_of,
 )
 from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
+from protocol.turns_write import SYSTEM_MARK, asks, last_asked, misplaced, read_input
 
-SYSTEM_MARK = "[system message] "
-"""Before a system message that stands where only a user's may."""
 NO_SIGNATURE = "skip_thought_signature_validator"
 """What the vendor takes instead of a signature that nobody has."""
 _BEGINNING = "[the conversation begins with your message]"
@@ -72,11 +68,11 @@ class MessageWriter:
         """Return the parts of the instructions."""
         parts: list[dict[str, Any]] = []
         for turn in self._neutral.system:
-            note(self._draft, "system[]", turn.extra)
+            self._draft.note("system[]", turn.extra)
             for part in turn.parts:
                 if not isinstance(part, TextPart):
-                    _misplaced(part)
-                note(self._draft, "system[]", part.extra)
+                    misplaced(part)
+                self._draft.note("system[]", part.extra)
                 parts += text_parts(part.text)
         return parts
 
@@ -102,10 +98,10 @@ class MessageWriter:
         return written
 
     def _steps(self) -> list[_Step]:
-        asked = max((i for i, t in enumerate(self._neutral.turns) if t.role == "user" and _asks(t)), default=-1)
+        asked = last_asked(self._neutral.turns)
         steps: list[_Step] = []
         for position, turn in enumerate(self._neutral.turns):
-            note(self._draft, "messages[]", turn.extra)
+            self._draft.note("messages[]", turn.extra)
             role = "model" if turn.role == "assistant" else "user"
             if not steps or steps[-1].role != role:
                 steps.append(_Step(role))
@@ -124,20 +120,16 @@ class MessageWriter:
     def _later_system(self, turn: AnyTurn) -> Iterator[dict[str, Any]]:
         for part in turn.parts:
             if not isinstance(part, TextPart):
-                _misplaced(part)
-            note(self._draft, "messages[]", part.extra)
+                misplaced(part)
+            self._draft.note("messages[]", part.extra)
             yield from text_parts(f"{SYSTEM_MARK}{part.text}" if part.text else "")
 
     def _asked(self, turn: AnyTurn, step: _Step) -> None:
-        step.asks = step.asks or _asks(turn)
+        step.asks = step.asks or asks(turn)
         for part in turn.parts:
-            match part:
-                case ToolResultPart():
-                    step.results.setdefault(part.tool_call_id, []).append(part)
-                case ToolUsePart():
-                    _misplaced(part)
-                case _:
-                    step.said += parts_of(self._draft, part)
+            if isinstance(part, ToolResultPart):
+                step.results.setdefault(part.tool_call_id, []).append(part)
+        step.said += WRITER.asked(self._draft, turn.parts)
 
     def _user(self, step: _Step, calls: Sequence[_Call]) -> list[dict[str, Any]]:
         responses: list[dict[str, Any]] = []
@@ -152,10 +144,10 @@ class MessageWriter:
 
     def _response(self, call: _Call, part: ToolResultPart) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The result, and the parts that stand after all results."""
-        note(self._draft, "messages[]", part.extra)
+        self._draft.note("messages[]", part.extra)
         text, media = part.text, []
         if isinstance(part, ResultPart):
-            written = [one for held in part.parts for one in parts_of(self._draft, held)]
+            written = WRITER.all(self._draft, part.parts)
             media = [one for one in written if "text" not in one]
             text = "".join(one.get("text", "[file]") for one in written)
         response: dict[str, Any] = {"name": call.name, "response": _result_object(text, is_error=part.is_error)}
@@ -176,10 +168,10 @@ class MessageWriter:
         for part in turn.parts:
             match part:
                 case TextPart():
-                    note(self._draft, "messages[]", part.extra)
+                    self._draft.note("messages[]", part.extra)
                     said += text_parts(part.text)
                 case ToolUsePart():
-                    note(self._draft, "messages[]", part.extra)
+                    self._draft.note("messages[]", part.extra)
                     said.append(self._call(part.id, part.name, part.arguments, {}, ""))
                 case OtherPart(dialect="gemini"):
                     said += self._recorded(part)
@@ -196,7 +188,7 @@ class MessageWriter:
                     if not is_recorded:
                         self._draft.drop(f"messages[].{part.kind}")
                 case ToolResultPart() | MediaPart() | OtherPart():
-                    _misplaced(part)
+                    misplaced(part)
                 case _:
                     assert_never(part)
         return said
@@ -205,13 +197,13 @@ class MessageWriter:
         if part.kind == PARTS:
             return [*part.body[PARTS]]
         if part.kind != CALL:
-            _misplaced(part)
+            misplaced(part)
         call, signature = part.body["call"], {SEAL: part.body[SEAL]} if SEAL in part.body else {}
         return [self._call(call["id"], call["name"], call["arguments"], signature, part.body["id"])]
 
     def _call(self, identity: str, name: str, arguments: str, signature: dict[str, Any], upstream_id: str) -> _Call:
         written = self._names.upstream(name)
-        call: dict[str, Any] = {"name": written, "args": _arguments(identity, arguments)}
+        call: dict[str, Any] = {"name": written, "args": read_input(identity, arguments)}
         if upstream_id:
             call["id"] = upstream_id
         return _Call(identity, written, upstream_id, {"functionCall": call, **signature})
@@ -237,23 +229,6 @@ class MessageWriter:
             calls.append(said)
             parts.append(said.part)
         return parts, calls
-
-
-def _asks(turn: AnyTurn) -> bool:
-    return any(not isinstance(p, ToolResultPart) for p in turn.parts)
-
-
-def _misplaced(part: NeutralPart) -> NoReturn:
-    invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider in this place", "messages")
-
-
-def _arguments(identity: str, text: str) -> msgspec.Raw:
-    text = normal_arguments(text)
-    try:
-        loads_arguments(text)
-    except AmbiguousJson as error:
-        invalid(f"the arguments of the tool call {identity[:60]!r} cannot be read: {error}", "messages")
-    return msgspec.Raw(text.encode())
 
 
 def _result_object(text: str, *, is_error: bool) -> Any:

@@ -1,5 +1,6 @@
 """Tools, their choice and the answer's form of a request that crosses, written for Gemini (docs/protocol.md 1.15)."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,20 +9,20 @@ import msgspec
 from protocol import json_schema
 from protocol.fields import invalid
 from protocol.gemini import schema
-from protocol.gemini.media import note
 from protocol.gemini.models import ModelRow
-from protocol.gemini.names import Names
 from protocol.gemini.turn import CALL
+from protocol.names import NameForm, Names, called
 from protocol.neutral import find_option
-from protocol.request import OtherPart, ResponseFormat, Tool, ToolUsePart
+from protocol.request import OtherPart, ResponseFormat, Tool
 from protocol.server_tools.data import tool_type
-from protocol.server_tools.families import DIRECT, need
-from protocol.server_tools.typed import as_function
+from protocol.server_tools.families import need
 from protocol.target import Draft
+from protocol.tools_write import ABOUT_JSON, ASK_OBJECT, JSON_TOOL, check_callers, function_of
 
 _SERVER = {"web_search": "googleSearch", "web_fetch": "urlContext", "code_execution": "codeExecution"}
 """Families of the provider's tools, by what they are called here."""
-_JSON_TOOL = "json_response"
+NAMES = NameForm(foreign=re.compile(r"[^A-Za-z0-9_.:-]|^(?![A-Za-z_])"))
+"""The beginning, too, where that is no letter: what is put there is in front of it."""
 _JSON = "application/json"
 
 
@@ -49,9 +50,8 @@ class ToolPart(msgspec.Struct, kw_only=True):
 def names_of(draft: Draft) -> Names:
     """Return the names of the functions: offered, and called earlier."""
     request = draft.request
-    used = [p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)]
-    used += [p.body["call"]["name"] for t in request.turns for p in t.parts if isinstance(p, OtherPart) and _is_recorded(p)]
-    return Names((*(t.name for t in request.tools if t.kind != "server"), *used))
+    recorded = [p.body["call"]["name"] for t in request.turns for p in t.parts if isinstance(p, OtherPart) and _is_recorded(p)]
+    return Names((*(t.name for t in request.tools if t.kind != "server"), *called(request), *recorded), NAMES)
 
 
 def _is_recorded(part: OtherPart) -> bool:
@@ -85,26 +85,15 @@ def write_tools(draft: Draft, row: ModelRow, names: Names) -> ToolPart:
 
 
 def _function(draft: Draft, row: ModelRow, names: Names, tool: Tool) -> dict[str, Any]:
-    about, parameters = tool.description, tool.schema
-    if tool.kind == "client":
-        typed = as_function(tool)
-        if typed is None:
-            invalid(f"the tool type {str(tool.extra.get('type'))[:60]!r} cannot be sent to this model's provider", "tools")
-        about, parameters = typed.description, typed.schema
-    else:
+    typed = function_of(tool)
+    if tool.kind != "client":
         if find_option(tool.extra, "grammar") is not None:
             invalid(f"the tool {tool.name[:60]!r} has a grammar, which this model's provider does not take", "tools")
-        note(draft, "tools[]", tool.extra, "strict", "allowed_callers")
-    callers = tool.extra.get("allowed_callers")
-    if callers and (not isinstance(callers, list) or DIRECT not in callers):
-        invalid(
-            f"the tool {tool.name[:60]!r} may not be called by the model itself, and this model's provider calls none from code", "tools"
-        )
-    if callers and callers != [DIRECT]:
-        draft.drop("tools[].allowed_callers")
-    written: dict[str, Any] = {"name": names.upstream(tool.name), **({"description": about} if about else {})}
+        draft.note("tools[]", tool.extra, "strict", "allowed_callers")
+    check_callers(draft, tool.name, tool.extra)
+    written: dict[str, Any] = {"name": names.upstream(tool.name), **({"description": typed.description} if typed.description else {})}
     try:
-        cleaned = json_schema.clean(parameters, "openai_tool")
+        cleaned = json_schema.clean(typed.schema, "openai_tool")
         if row.json_schema:
             return written | {"parametersJsonSchema": cleaned}
         older = schema.openapi(cleaned)
@@ -170,10 +159,10 @@ def _write_json_tool(draft: Draft, row: ModelRow, names: Names, part: ToolPart, 
     if part.server:
         invalid("this model takes no form of the answer together with tools that its provider runs", "response_format")
     if answer.mode == "json_object":
-        part.instruction = "Unless you call a tool, answer with one JSON object and nothing else: no text around it, no code fence."
+        part.instruction = ASK_OBJECT
         return
-    part.json_tool = names.free(_JSON_TOOL)
-    about = f"Gives the final answer to the user. Its arguments are the answer. {answer.description}".strip()
+    part.json_tool = names.free(JSON_TOOL)
+    about = f"{ABOUT_JSON} {answer.description}".strip()
     tool = Tool(part.json_tool, about, answer.schema)
     try:
         cleaned = json_schema.clean(answer.schema, "openai_tool")

@@ -14,7 +14,7 @@ DIALECT = Dialect(
     keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
     doors={
         "azure": Way(place="/openai/v1", key_header=("api-key", "{key}"), deploys=True, lists=True),
-        "bedrock-mantle": Way(place="/v1", lists=True),
+        "bedrock-mantle": Way(place="/v1", lists=True, ids="mint"),
     },
     judge_replies=("json_schema", "json_object", "tool", "text"),
     takes_guided=True,

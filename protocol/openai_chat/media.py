@@ -1,31 +1,11 @@
-"""Images, documents and search results, written as parts of a chat/completions message (docs/protocol.md 1.10)."""
+"""Images and documents, written as parts of a chat/completions message (docs/protocol.md 1.10)."""
 
 from typing import Any
 
 from protocol.fields import invalid
 from protocol.media import IMAGES, is_address
-from protocol.neutral import MediaPart, NeutralPart, Option, kind_of
-from protocol.request import TextPart
-from protocol.target import Draft
-
-
-def parts_of(draft: Draft, part: NeutralPart) -> list[dict[str, Any]]:
-    """Return the parts for one of a user's turn or of a tool's result. Raises InvalidRequest naming what cannot be sent."""
-    match part:
-        case TextPart():
-            note(draft, "messages[]", part.extra)
-            return [text_part(part.text)]
-        case MediaPart(media="image"):
-            note(draft, "messages[]", part.extra)
-            return [_image(part)]
-        case MediaPart(media="document"):
-            note(draft, "messages[]", part.extra)
-            return _document(draft, part)
-        case MediaPart(media="search_result"):
-            note(draft, "messages[]", part.extra)
-            return [text_part(f"[search result: {part.title}, {part.url}]"), *_content(draft, part)]
-        case _:
-            invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider", "messages")
+from protocol.neutral import MediaPart, kind_of
+from protocol.parts_write import PartWriter
 
 
 def text_part(text: str) -> dict[str, Any]:
@@ -33,11 +13,14 @@ def text_part(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def note(draft: Draft, where: str, extra: dict[str, Any], *known: str) -> None:
-    """Note the fields that are left out."""
-    for name, value in extra.items():
-        if name not in known:
-            draft.drop(name if isinstance(value, Option) else f"{where}.{name[:60]}")
+def _file(part: MediaPart) -> list[dict[str, Any]]:
+    match part.media:
+        case "image":
+            return [_image(part)]
+        case "document":
+            return [_document(part)]
+        case _:
+            invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider", "messages")
 
 
 def _image(part: MediaPart) -> dict[str, Any]:
@@ -48,20 +31,14 @@ def _image(part: MediaPart) -> dict[str, Any]:
     invalid("an image in messages must be a JPEG, PNG, GIF or WebP in base64, or have an http(s) URL", "messages")
 
 
-def _document(draft: Draft, part: MediaPart) -> list[dict[str, Any]]:
-    about = [text_part(f"[about the next document: {part.context}]")] if part.context else []
-    head = f"[document: {part.title}]" if part.title else "[document]"
+def _document(part: MediaPart) -> dict[str, Any]:
     if part.data is not None and part.media_type == "application/pdf":
         data = f"data:application/pdf;base64,{part.data}"
-        return [*about, {"type": "file", "file": {"filename": part.title or "document.pdf", "file_data": data}}]
-    if part.text is not None:
-        return [*about, text_part(f"{head}\n{part.text}")]
+        return {"type": "file", "file": {"filename": part.title or "document.pdf", "file_data": data}}
     if part.url is not None:
         invalid("a document with a URL cannot be sent to this model's provider: send its content", "messages")
-    if part.data is not None or part.file_id is not None:
-        invalid("a document in messages must be a PDF in base64, text, or blocks", "messages")
-    return [*about, text_part(head), *_content(draft, part)]
+    invalid("a document in messages must be a PDF in base64, text, or blocks", "messages")
 
 
-def _content(draft: Draft, part: MediaPart) -> list[dict[str, Any]]:
-    return [written for held in part.parts for written in parts_of(draft, held)]
+WRITER = PartWriter(text=lambda text: [text_part(text)], file=_file)
+"""Writes what a user's turn or a tool's result has."""

@@ -4,30 +4,22 @@ Earlier reasoning goes only to models that want it in turns with tool calls. Oth
 itself does with turns before the last question; it is noted only where it belongs to the turn that still goes on.
 """
 
+from base64 import b32encode
 from collections.abc import Sequence
-from typing import Any, NoReturn, assert_never
+from hashlib import sha256
+from typing import Any
 
-from protocol.fields import invalid
 from protocol.json_strict import loads_arguments
-from protocol.neutral import (
-    AnyTurn,
-    MediaPart,
-    NeutralPart,
-    NeutralRequest,
-    ProviderCallPart,
-    ProviderResultPart,
-    RefusalPart,
-    ResultPart,
-    SummaryPart,
-    ThinkingPart,
-    kind_of,
-)
-from protocol.openai_chat.media import note, parts_of, text_part
+from protocol.names import Names, short_id
+from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPart
+from protocol.openai_chat.media import WRITER, text_part
 from protocol.openai_chat.models import ModelRow
-from protocol.openai_chat.names import Names, call_id, short_id
-from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
-from protocol.server_tools import history as provider_history
+from protocol.request import ToolResultPart, ToolUsePart
 from protocol.target import Draft
+from protocol.turns_write import Answers, last_asked, note_system, system_text
+
+MAX_ID = 40
+"""Characters of an id that the vendor takes."""
 
 
 class MessageWriter:
@@ -35,35 +27,26 @@ class MessageWriter:
 
     def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
-        self._results = provider_history.results_of(neutral.turns)
+        self._answers = Answers(draft, neutral.turns)
 
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages, the system message first. Raises InvalidRequest naming what cannot be said."""
         request, role = self._draft.request, "developer" if self._row.developer else "system"
-        for said in self._neutral.system:
-            beside = {n: v for p in said.parts if isinstance(p, TextPart) for n, v in p.extra.items()}
-            note(self._draft, "system[]", beside | said.extra)
+        note_system(self._draft, self._neutral.system)
         written: list[dict[str, Any]] = []
         if any(text.strip() for text in request.system):
             written.append({"role": role, "content": "\n".join(request.system)})
-        asked = max((i for i, t in enumerate(self._neutral.turns) if t.role == "user" and _asks(t)), default=-1)
+        asked = last_asked(self._neutral.turns)
         for position, turn in enumerate(self._neutral.turns):
-            note(self._draft, "messages[]", turn.extra)
+            self._draft.note("messages[]", turn.extra)
             match turn.role:
                 case "system":
-                    written.append({"role": role, "content": self._system(turn.parts)})
+                    written.append({"role": role, "content": system_text(self._draft, turn.parts)})
                 case "user":
                     written += self._user(turn.parts)
                 case _:
                     written.append(self._assistant(turn.parts, goes_on=position > asked))
         return written
-
-    def _system(self, parts: Sequence[NeutralPart]) -> str:
-        for part in parts:
-            if not isinstance(part, TextPart):
-                _misplaced(part)
-            note(self._draft, "messages[]", part.extra)
-        return "".join(p.text for p in parts if isinstance(p, TextPart))
 
     def _user(self, parts: Sequence[NeutralPart]) -> list[dict[str, Any]]:
         """Results first, each a message of its own, as the dialect wants them; what is no text in them after, with the rest."""
@@ -73,24 +56,17 @@ class MessageWriter:
             message, more = self._result(result)
             messages.append(message)
             content += more
-        for part in parts:
-            match part:
-                case ToolUsePart():
-                    _misplaced(part)
-                case ToolResultPart():
-                    pass
-                case _:
-                    content += parts_of(self._draft, part)
+        content += WRITER.asked(self._draft, parts)
         if content:
             simple = len(content) == 1 and content[0]["type"] == "text"
             messages.append({"role": "user", "content": content[0]["text"] if simple else content})
         return messages
 
     def _result(self, part: ToolResultPart) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        note(self._draft, "messages[]", part.extra)
+        self._draft.note("messages[]", part.extra)
         text, media = part.text, []
         if isinstance(part, ResultPart):
-            written = [w for held in part.parts for w in parts_of(self._draft, held)]
+            written = WRITER.all(self._draft, part.parts)
             media = [p for p in written if p["type"] != "text"]
             text = "".join(p["text"] if p["type"] == "text" else f"[{_NAMED.get(p['type'])}]" for p in written)
             if media:
@@ -100,8 +76,8 @@ class MessageWriter:
 
     def _id(self, identity: str) -> str:
         if self._row.id_chars:
-            return short_id(identity, self._row.id_chars)
-        return call_id(identity) if self._row.vendor else identity
+            return _exact_id(identity, self._row.id_chars)
+        return short_id(identity, MAX_ID) if self._row.vendor else identity
 
     def _assistant(self, parts: Sequence[NeutralPart], *, goes_on: bool) -> dict[str, Any]:
         texts: list[str] = []
@@ -109,26 +85,13 @@ class MessageWriter:
         thoughts: list[str] = []
         for part in parts:
             match part:
-                case TextPart():
-                    note(self._draft, "messages[]", part.extra)
-                    texts.append(part.text)
                 case ToolUsePart():
-                    note(self._draft, "messages[]", part.extra)
+                    self._draft.note("messages[]", part.extra)
                     calls.append(self._call(part))
                 case ThinkingPart():
                     thoughts.append(part.text)
-                case RefusalPart() | SummaryPart():
-                    texts += _aside(part.text, texts)
-                case ProviderCallPart():
-                    # a result is one call's: told again for every call of its id, it would cost its size each time
-                    texts += _aside(provider_history.told(part, self._results.pop(part.id, None)), texts)
-                    self._draft.drop(f"messages[].{part.kind}")
-                case ProviderResultPart():
-                    self._draft.drop(f"messages[].{part.kind}")
-                case ToolResultPart() | MediaPart() | OtherPart():
-                    _misplaced(part)
                 case _:
-                    assert_never(part)
+                    texts += self._answers.texts(part, texts)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
         if thoughts and calls and self._row.reasoning_content:
             message["reasoning_content"] = "".join(thoughts)
@@ -145,17 +108,11 @@ class MessageWriter:
         return {"id": self._id(part.id), "type": "function", "function": {"name": name, "arguments": part.arguments or "{}"}}
 
 
-def _aside(text: str, before: list[str]) -> list[str]:
-    """The pieces for a text that is not of the answer itself."""
-    return [("\n\n" if any(before) else "") + text + "\n\n"] if text else []
+def _exact_id(identity: str, chars: int) -> str:
+    """An id of so many letters and digits, the same for the same id."""
+    if len(identity) == chars and identity.isascii() and identity.isalnum():
+        return identity
+    return b32encode(sha256(identity.encode("utf-8", "replace")).digest()).decode()[:chars]
 
 
 _NAMED = {"image_url": "image", "file": "document"}
-
-
-def _asks(turn: AnyTurn) -> bool:
-    return any(not isinstance(p, ToolResultPart) for p in turn.parts)
-
-
-def _misplaced(part: NeutralPart) -> NoReturn:
-    invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider in this place", "messages")

@@ -4,26 +4,18 @@ from typing import Any
 
 from protocol import json_schema as schema
 from protocol.fields import invalid
+from protocol.names import Names
 from protocol.neutral import find_option
-from protocol.openai_chat.media import note
 from protocol.openai_chat.models import ModelRow
-from protocol.openai_chat.names import Names
-from protocol.request import Tool, ToolUsePart
+from protocol.request import Tool
 from protocol.server_tools.data import tool_type
-from protocol.server_tools.families import DIRECT, allows, need
-from protocol.server_tools.typed import as_function
+from protocol.server_tools.families import allows
 from protocol.target import Draft
+from protocol.tools_write import check_callers, function_of, open_schema, server_kind
 
 _LOCATION = ("city", "country", "region", "timezone")
 _ANSWER = "answer"
 """The dialect wants a name for the answer's schema."""
-
-
-def names_of(draft: Draft) -> Names:
-    """Return the names of the functions: offered, and called earlier."""
-    request = draft.request
-    used = (p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
-    return Names((*(t.name for t in request.tools), *used))
 
 
 def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
@@ -89,15 +81,13 @@ def _function(draft: Draft, row: ModelRow, tool: Tool, names: Names) -> dict[str
     if tool.kind == "custom" and row.vendor:
         return _custom(draft, tool, upstream)
     if tool.kind == "client":
-        typed = as_function(tool)
-        if typed is None:
-            invalid(f"the tool type {str(extra.get('type'))[:60]!r} cannot be sent to this model's provider", "tools")
+        typed = function_of(tool)
         description, parameters = typed.description, typed.schema
     else:
         description = tool.description
-        note(draft, "tools[]", extra, "strict", "allowed_callers")
-        parameters = _parameters(tool)
-    _check_callers(draft, tool)
+        draft.note("tools[]", extra, "strict", "allowed_callers")
+        parameters = open_schema(tool)
+    check_callers(draft, tool.name, tool.extra)
     function: dict[str, Any] = {"name": upstream, **({"description": description} if description else {}), "parameters": parameters}
     if extra.get("strict") is True:
         try:
@@ -110,7 +100,7 @@ def _function(draft: Draft, row: ModelRow, tool: Tool, names: Names) -> dict[str
 def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
     """A tool that takes free text; other servers than the vendor's know functions alone."""
     form = find_option(tool.extra, "form")
-    note(draft, "tools[]", tool.extra, *((form[0],) if form is not None else ()))
+    draft.note("tools[]", tool.extra, *((form[0],) if form is not None else ()))
     custom: dict[str, Any] = {"name": upstream, **({"description": tool.description} if tool.description else {})}
     if form is not None and isinstance(form[1].value, dict):
         said = {name: value for name, value in form[1].value.items() if name != "type"}
@@ -118,33 +108,15 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
     return {"type": "custom", "custom": custom}
 
 
-def _parameters(tool: Tool) -> dict[str, Any]:
-    try:
-        return schema.clean(tool.schema, "openai_tool")
-    except schema.Unsupported as error:
-        invalid(f"the input_schema of the tool {tool.name[:60]!r} cannot be sent to this model's provider: {error}", "tools")
-
-
-def _check_callers(draft: Draft, tool: Tool) -> None:
-    callers = tool.extra.get("allowed_callers")
-    if callers and (not isinstance(callers, list) or DIRECT not in callers):
-        invalid(f"the tool {tool.name[:60]!r} may not be called by the model itself, and this model's provider runs no code", "tools")
-    if callers and callers != [DIRECT]:
-        draft.drop("tools[].allowed_callers")
-
-
 def _search(draft: Draft, row: ModelRow, tool: Tool) -> dict[str, Any]:
-    kind = tool_type(tool.extra.get("type"))
-    if kind is None:
-        invalid(f"a tool in tools is of a type that the gateway does not know: {str(tool.extra.get('type'))[:80]!r}", "tools")
-    need(draft.target, kind.family, f"the tool {kind.type}", "tools")
+    kind = server_kind(draft, tool.extra, "tools")
     if kind.family != "web_search" or not row.search:
         invalid(f"the tool {tool.name[:60]!r} of type {kind.type!r} cannot be sent to this model's provider", "tools")
     for name in ("allowed_domains", "blocked_domains"):
         if tool.extra.get(name):
             # left out, the search would reach where the client does not want it
             invalid(f"the {name} of a web search cannot be sent to this model's provider", "tools")
-    _check_callers(draft, tool)
+    check_callers(draft, tool.name, tool.extra)
     for name in ("max_uses", "cache_control", "response_inclusion", "strict", "defer_loading"):
         if tool.extra.get(name) and draft.word(name) != "search_context_size":
             draft.drop("cache_control" if name == "cache_control" else f"tools[].{draft.word(name)}")

@@ -12,13 +12,14 @@ import msgspec
 from protocol import fields
 from protocol.fields import invalid
 from protocol.json_strict import dumps, loads_arguments
+from protocol.names import names_of
 from protocol.neutral import NeutralRequest
 from protocol.openai_chat import gate
 from protocol.openai_chat import models as openai_models
 from protocol.openai_chat.messages_read import result_text
 from protocol.openai_chat.messages_write import MessageWriter
 from protocol.openai_chat.options_write import write_options
-from protocol.openai_chat.tools_write import added_search, names_of, write_tools
+from protocol.openai_chat.tools_write import added_search, write_tools
 from protocol.request import ChatRequest, OtherPart, Part, ResponseFormat, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart
 from protocol.server_tools.data import table
 from protocol.target import Draft, Restore, Target, Translated
@@ -45,7 +46,7 @@ def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     draft = Draft(request=request, target=target, words=neutral.words)
     row = openai_models.row(request.model)
     gate.check_model(target, request)
-    search, names = added_search(draft, row), names_of(draft)
+    search, names = added_search(draft, row), names_of(request)
     body: dict[str, Any] = {"model": request.model, "messages": MessageWriter(draft, neutral, row, names).messages()}
     body |= write_options(draft, row) | write_tools(draft, row, names)
     if search is not None:

@@ -15,7 +15,8 @@ DIALECT = Dialect(
     base_ends="/v1",
     doors={
         "azure": Way(place="/openai/v1", key_header=("api-key", "{key}"), lists=True),
-        "bedrock-mantle": Way(place="/openai/v1", lists=True),
+        # it counts calls from call_0 in each answer
+        "bedrock-mantle": Way(place="/openai/v1", lists=True, ids="mint"),
     },
     keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
     # clients of this dialect send these statuses again and again: docs/protocol.md

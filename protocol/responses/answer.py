@@ -4,6 +4,7 @@ An item's own type says who runs its call (`protocol.responses.items`). What is 
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from protocol.bounds import MAX_BLOCKS
@@ -15,10 +16,12 @@ from protocol.responses.blocks import Blocks, Item, Part, more_than
 from protocol.responses.items import (
     CARRIED_ITEMS,
     CLIENT_ITEMS,
+    OBJECTS,
     OUTPUT_ITEMS,
     PENDING,
     RESULT,
     SERVER_ITEMS,
+    as_written,
     call_fields,
     result_fields,
     server_input,
@@ -286,12 +289,16 @@ class Answer:
         self.blocks.whole_call(item, BlockKind.SERVER_TOOL_USE, fields, server_input(item.kind, body), events)
 
     def _server(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
-        field = SERVER_ITEMS[item.kind].input
+        row = SERVER_ITEMS[item.kind]
+        field = row.input
         whole = body.get(field) if field else None
         if isinstance(whole, str):
             rest = more_than(item.said(), whole)
             if rest and item.has_ended:
                 raise RemoteProtocolError("upstream added to a tool call after its end")
+        if item.has_ended and any(body.get(n) not in (None, item.fields.get(n)) for n in ("name", *row.call) if item.fields.get(n)):
+            # it was decided, and is on record, as what it was called when its input was whole
+            raise RemoteProtocolError("upstream gave a tool call two names")
         if not item.has_ended:
             self.started(item, body, events)
         if item.kind == "program":
@@ -302,10 +309,14 @@ class Answer:
 
     # --- the end ---
 
-    def end(self, output: Any, events: list[Event]) -> None:
-        """The last event: compare what it says of all items; those that are only there come now."""
-        bodies = [b for b in output if isinstance(b, dict)] if isinstance(output, list) else []
+    def end(self, output: Any, events: list[Event], written: Callable[[], dict[str, Any]]) -> None:
+        """The last event: compare what it says of all items; those that are only there come now, as the response is `written`."""
+        bodies = _objects(output)
         seen = sorted(self.items)
+        is_new = len(bodies) > len(seen) or not all(item.is_done for item in self.items.values())
+        if is_new and any(body.get("type") in OBJECTS for body in bodies):
+            again = _objects(written().get("output"))
+            bodies = [as_written(body, one) for body, one in zip(bodies, again, strict=True)] if again else bodies
         if len(bodies) >= len(seen):
             first = seen[-1] + 1 if seen else 0
             for number, body in zip([*seen, *range(first, first + len(bodies) - len(seen))], bodies, strict=True):
@@ -336,6 +347,10 @@ class Answer:
             self.withhold("logprobs", events)
         elif entries:
             events.append(AttachmentDelta(part.block, "logprobs", {"content": entries}))
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _word(body: dict[str, Any], name: str) -> str:

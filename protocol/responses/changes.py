@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.fields import place_of
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, OtherPart, Part, Reasoning, Tool, ToolResultPart, ToolUsePart, Turn
 from protocol.responses import tools_read
@@ -47,7 +48,9 @@ def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
             del extra["safety_identifier"]
     if before.reasoning != after.reasoning:
         changes["reasoning"] = _as_effort(after.reasoning)
-    return _with_brought(before, msgspec.structs.replace(after, **changes))
+    agreed = _with_brought(before, msgspec.structs.replace(after, **changes))
+    _check_items(agreed)
+    return agreed
 
 
 def _as_effort(reasoning: Reasoning | None) -> Reasoning | None:
@@ -77,6 +80,16 @@ def _lists(turns: tuple[Turn, ...]) -> Iterator[tuple[Part, list[Any]]]:
 
 def _kind(part: ToolResultPart) -> Any:
     return (part.extra.get("item") or {}).get("type")
+
+
+def _check_items(request: ChatRequest) -> None:
+    """A provider runs its tools wherever in the request they stand: none may be in an item that is not in the list, which policies read."""
+    offered = {place_of(t) for t in request.tools if t.kind == "server"}
+    found = (p.body for t in request.turns if t.role == "assistant" for p in t.parts if isinstance(p, OtherPart) and p.kind in WITH_TOOLS)
+    for tools in (*_told(request), *(body.get("tools") for body in found)):
+        for tool in tools_read.tools(tools if isinstance(tools, list) else [tools], "input[].tools"):
+            if tool.kind == "server" and place_of(tool) not in offered:
+                raise Unclear(f"tools: {tool.name[:60]!r} was taken away, and stands in an item of the input, too")
 
 
 def _told(request: ChatRequest) -> list[list[Any]]:

@@ -3,6 +3,7 @@
 A stream without its last event was cut: never a made-up stop. What the events say again is compared: `protocol.responses.blocks`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from protocol.errors import RemoteProtocolError
@@ -11,8 +12,8 @@ from protocol.json_strict import loads_foreign
 from protocol.responses.answer import CONTENT, SUMMARY, Answer
 from protocol.responses.blocks import Item, Part, more_than
 from protocol.responses.failures import failed_event
-from protocol.responses.items import SERVER_ITEMS
-from protocol.responses.wire import TEXT_DELTA, Frame, TextEvent, read_frame, read_object, read_text, read_usage
+from protocol.responses.items import OBJECTS, SERVER_ITEMS, as_written
+from protocol.responses.wire import TEXT_DELTA, Frame, TextEvent, read_frame, read_object, read_text, read_usage, read_written
 from protocol.sse import parse_event
 from protocol.tame import is_tame
 from protocol.unknown import named
@@ -73,15 +74,15 @@ class _Message:
             extra["created"] = created
         events.append(MessageStart(_string(response, "id"), _string(response, "model"), Usage(), extra))
 
-    def end(self, response: dict[str, Any], events: list[Event]) -> None:
-        """Take the finished response object."""
+    def end(self, response: dict[str, Any], events: list[Event], written: Callable[[], dict[str, Any]]) -> None:
+        """Take the finished response object; `written` reads it again, with its numbers as they came."""
         self.start(response, events)
         status = response.get("status")
         details = response.get("incomplete_details")
         if response.get("error") or status in ("failed", "cancelled"):
             events.append(failed_event(response.get("error")))
             return
-        self.answer.end(response.get("output"), events)
+        self.answer.end(response.get("output"), events, written)
         for name, value in response.items():
             if name not in _FIELDS and value not in (None, "", [], {}, False, 0):
                 self.answer.withhold(named("response field", name), events)
@@ -112,7 +113,10 @@ class _Message:
             case "output_item.added":
                 self.answer.add(frame.output_index, frame.item or {}, events)
             case "output_item.done":
-                self.answer.done(frame.output_index, frame.item or {}, events)
+                body = frame.item or {}
+                if body.get("type") in OBJECTS:
+                    body = as_written(body, read_written(data).get("item"))
+                self.answer.done(frame.output_index, body, events)
             case "content_part.added" | "content_part.done" | "reasoning_summary_part.added" | "reasoning_summary_part.done" as name:
                 self._part(frame, name.endswith("done"), SUMMARY if "summary" in name else CONTENT, events)
             case "output_text.delta" | "output_text.done":
@@ -271,7 +275,8 @@ class StreamDecoder:
             self._message.start(frame.response or {}, events)
         elif kind in _LAST:
             self._done = True
-            self._message.end({"status": kind.removeprefix("response."), **(frame.response or {})}, events)
+            response = {"status": kind.removeprefix("response."), **(frame.response or {})}
+            self._message.end(response, events, lambda: read_written(data).get("response") or {})
         elif kind in _FAILED or kind == "error":
             self._done = self._has_failed = True
             flat = {"code": frame.code, "message": frame.message}
@@ -307,5 +312,5 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     if not isinstance(response.get("output"), list):
         raise RemoteProtocolError("upstream's answer has no output")
     events: list[Event] = []
-    _Message(unknown).end(response, events)
+    _Message(unknown).end(response, events, lambda: read_written(body))
     return events

@@ -6,7 +6,7 @@ import msgspec
 
 from protocol.errors import LocalProtocolError
 from protocol.events import BlockStart
-from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written, normal_arguments
 from protocol.request import ChatRequest
 from protocol.responses.item_kinds import TYPED_CALLS, TYPED_NAMES, Typed
 from protocol.responses.items import SERVER_ITEMS
@@ -39,14 +39,15 @@ def client_call(block: BlockStart, arguments: str, request: ChatRequest, *, same
     own = block.body or {}
     if own.get("executor") == _PENDING:
         label = own.get("server_label", "")
-        return {"type": "mcp_approval_request", "id": block.id, "name": block.name, "arguments": arguments, "server_label": label}
+        return {"type": "mcp_approval_request", "name": block.name, "arguments": arguments, "server_label": label}
     offered = request.tool(block.name)
     typed = TYPED_CALLS.get(str(own.get("item"))) if same else None
     if typed is None and offered is not None and offered.kind == "client":
         typed = TYPED_NAMES.get(block.name)
     if typed is not None:
         return _typed(typed, block, arguments, same=same)
-    space = offered.outer.get("namespace", {}).get("name") if offered is not None else own.get("namespace")
+    # only one that the client knows: a client that knows none would run what is behind it, and policies decided on the whole name
+    space = offered.outer.get("namespace", {}).get("name") if offered is not None else None
     name = block.name.removeprefix(f"{space}.") if space else block.name
     more = {"namespace": space} if space else {}
     caller = own.get("caller") if same else None
@@ -95,8 +96,9 @@ def server_call(block: BlockStart, arguments: str) -> dict[str, Any]:
     if kind == "program":
         item["call_id"] = block.id
         del item["status"]
-    value = _value(arguments)
+    _value(arguments)
     if row.input:
+        value = loads_written(normal_arguments(arguments))
         item[row.input] = value if row.input == "action" else value.get(row.input)
     return item
 

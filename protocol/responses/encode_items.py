@@ -203,11 +203,7 @@ class Answer:
         self.put("response.output_item.added", {"output_index": self._count, "item": self._item})
 
     def _with_id(self, item: dict[str, Any]) -> dict[str, Any]:
-        identity = item.get("id") if item["type"] == "mcp_approval_request" else None
-        return {
-            "id": identity or item_id(PREFIXES[item["type"]], self._call_id, self._count),
-            **{n: v for n, v in item.items() if n != "id"},
-        }
+        return {"id": item_id(PREFIXES[item["type"]], self._call_id, self._count), **{n: v for n, v in item.items() if n != "id"}}
 
     def _done(self, item: dict[str, Any]) -> None:
         self.put("response.output_item.done", {"output_index": self._count, "item": item})

@@ -7,7 +7,7 @@ from typing import Any
 
 from protocol.citations import Citation
 from protocol.events import BlockKind, BlockStart, MessageStart, MessageStop
-from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written, normal_arguments
 
 _UNSEEN = frozenset(("redacted_thinking", "annotations"))
 """Blocks of which a client of this dialect sees nothing."""
@@ -52,6 +52,7 @@ class Vendor:
 def _input(text: str) -> dict[str, Any]:
     """The input of a call; text that is no object (it was cut) stays text."""
     try:
-        return {"input": loads_arguments(normal_arguments(text))}
+        loads_arguments(text := normal_arguments(text))
+        return {"input": loads_written(text)}
     except AmbiguousJson:
         return {"input": {}, "input_json": text}

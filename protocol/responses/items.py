@@ -36,6 +36,11 @@ CLIENT_ITEMS: dict[str, tuple[str, str]] = {
     "tool_search_call": ("tool_search", "arguments"),
 }
 """Calls with a type of their own that the client runs: the tool's name, and the field that is its arguments."""
+OBJECTS: dict[str, tuple[str, ...]] = {
+    **{kind: (field, "actions") for kind, (_, field) in CLIENT_ITEMS.items()},
+    **{kind: (row.input,) for kind, row in SERVER_ITEMS.items() if row.input in ("action", "queries")},
+}
+"""What a call is to do, where that is no string but an object or a list, by its item's type."""
 OUTPUT_ITEMS = frozenset(("program_output", "shell_call_output", "tool_search_output"))
 """Results, by `call_id`, of calls that the provider ran."""
 CARRIED_ITEMS = frozenset(("mcp_list_tools", "compaction"))
@@ -50,11 +55,18 @@ def server_input(kind: str, item: dict[str, Any]) -> str:
     """Return what a call of the provider's was asked for, as the JSON text of an object."""
     row = SERVER_ITEMS[kind]
     value = item.get(row.input) if row.input else None
-    if kind == "mcp_call":
-        return value if isinstance(value, str) else "{}"
-    if value is None:
-        return "{}"
+    if kind == "mcp_call" or value is None:
+        # xAI says all of its calls so
+        written = item.get("arguments")
+        return written if isinstance(written, str) else "{}"
     return dumps(value if isinstance(value, dict) else {row.input: value}).decode()
+
+
+def as_written(body: dict[str, Any], written: Any) -> dict[str, Any]:
+    """Return an item with what it is to do as in `written`, which is the same item with its numbers as upstream wrote them."""
+    if not isinstance(written, dict):
+        return body
+    return body | {name: written[name] for name in OBJECTS.get(str(body.get("type")), ()) if name in written}
 
 
 def call_fields(kind: str, item: dict[str, Any]) -> dict[str, Any]:
@@ -66,5 +78,5 @@ def call_fields(kind: str, item: dict[str, Any]) -> dict[str, Any]:
 def result_fields(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return what is not of the call: its result."""
     row = SERVER_ITEMS[kind]
-    of_call = {row.input, *row.call, *_OF_ITEM}
+    of_call = {row.input, "arguments", *row.call, *_OF_ITEM}
     return {name: value for name, value in item.items() if name not in of_call}

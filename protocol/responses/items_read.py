@@ -18,7 +18,7 @@ from protocol.server_tools.data import table
 
 _OF_PARTS = ("type", "text", "refusal", "image_url", "file_id", "detail", "file_url", "file_data", "filename", "annotations", "logprobs")
 _OF_ITEMS = ("type", "role", "content", "id", "call_id", "name", "arguments", "output", "input", "namespace", "tools", "summary", "action",
-             "operation", "encrypted_content", "execution")  # fmt: skip
+             "operation", "encrypted_content", "execution", "approve", "approval_request_id", "server_label")  # fmt: skip
 _MEDIA = ("input_image", "input_file")
 _TEXTS = ("input_text", "output_text")
 
@@ -30,6 +30,8 @@ class Input(NamedTuple):
     messages: tuple[dict[str, Any], ...]
     turns: tuple[Turn, ...]
     tools: tuple[Tool, ...]
+    lets_run: bool = False
+    """Is a call approved that a provider asked about?"""
 
 
 def read(value: Any) -> Input:
@@ -55,6 +57,7 @@ class _Reader:
         self._results: list[Part] = []
         self._tools: list[Tool] = []
         self._brought = 0
+        self._approves = False
         self._provider: set[str] = set()
         """Calls of shells that the provider runs: their outputs are the model's side too."""
 
@@ -86,6 +89,8 @@ class _Reader:
             case _ if kind in CLIENT_ITEMS:
                 if kind == "additional_tools":
                     self._bring(item, at)
+                elif kind == "mcp_approval_response":
+                    self._approves |= _approves(item, at)
                 self._add(Turn("user", (OtherPart(kind, item, "responses"),)))
             case _:
                 invalid(f"{at} is of a type that the gateway does not know: {kind[:80]!r}", "input")
@@ -93,7 +98,7 @@ class _Reader:
     def finish(self) -> Input:
         """Return what was read."""
         self._close()
-        return Input(tuple(self._system), tuple(self._messages), tuple(self._turns), tuple(self._tools))
+        return Input(tuple(self._system), tuple(self._messages), tuple(self._turns), tuple(self._tools), self._approves)
 
     def _close(self) -> None:
         if self._answer:
@@ -170,14 +175,14 @@ class _Reader:
 
     def _typed_output(self, item: dict[str, Any], typed: Typed, at: str) -> None:
         if item["type"] == "tool_search_output" and item.get("execution") != "client":
-            self._say(OtherPart(item["type"], item, "responses"))
+            self._found(item, at)
             return
         # a local shell's output has the call's id as its own
         named = "call_id" if isinstance(item.get("call_id"), str) or typed.name != "local_shell" else "id"
         _need_strings(at, item, named)
         call = item[named]
         if call in self._provider:
-            self._say(OtherPart(item["type"], item, "responses"))
+            self._found(item, at)
             return
         field = "tools" if typed.name == "tool_search" else "output"
         if field == "tools":
@@ -191,6 +196,14 @@ class _Reader:
         content = [output] if isinstance(output, dict) else output
         text = result_text(content, f"{at}.{field}")
         self._result(ToolResultPart(call, text, is_error, {"content": content, **rest}, "typed"))
+
+    def _found(self, item: dict[str, Any], at: str) -> None:
+        """Take what a provider's call gave. What its search found it may run: those tools are in the list, too, for the client wrote it."""
+        if item["type"] == "tool_search_output":
+            if not isinstance(offered := item.get("tools"), list):
+                invalid(f"{at}.tools must be a list", "input")
+            self._tools += tools_read.found(offered, f"{at}.tools")
+        self._say(OtherPart(item["type"], item, "responses"))
 
     def _bring(self, item: dict[str, Any], at: str) -> None:
         """Take the tools of an item: a definition that was there already, to the letter, is told again."""
@@ -218,6 +231,17 @@ def _check_model_item(item: dict[str, Any], at: str) -> None:
             invalid(f"{at}.{name} must be a list of parts", "input")
     if not isinstance(item.get("encrypted_content"), str | None):
         invalid(f"{at}.encrypted_content must be a string", "input")
+    if item["type"] == "mcp_approval_request":
+        _need_strings(at, item, "id", "name", "arguments", "server_label")
+
+
+def _approves(item: dict[str, Any], at: str) -> bool:
+    _need_strings(at, item, "approval_request_id")
+    if not isinstance(item.get("reason"), str | None):
+        invalid(f"{at}.reason must be a string", "input")
+    if not isinstance(says := item.get("approve"), bool):
+        invalid(f"{at}.approve must be true or false", "input")
+    return says
 
 
 def _call(item: dict[str, Any], kind: str, at: str) -> ToolUsePart:

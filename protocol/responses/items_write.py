@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from protocol.fields import invalid
-from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.responses.item_kinds import CLIENT_ITEMS, TYPED_NAMES
 from protocol.responses.items_read import result_text, text_of
@@ -85,6 +85,7 @@ def _user(turn: Turn, items: list[dict[str, Any]]) -> None:
 
 def _assistant(turn: Turn, items: list[dict[str, Any]]) -> None:
     message: dict[str, Any] | None = None
+    begun = len(items)
     for part in turn.parts:
         is_said = isinstance(part, TextPart) or (isinstance(part, OtherPart) and part.kind == "refusal")
         if not is_said:
@@ -109,7 +110,7 @@ def _assistant(turn: Turn, items: list[dict[str, Any]]) -> None:
                 items.append(part.body)
             case _:
                 _misplaced(part)
-    for item in items:
+    for item in items[begun:]:
         if item.get("type") == "message" and item.get("role") == "assistant" and isinstance(item.get("content"), list):
             item["content"] = _simple(item["content"]) if item["content"] else ""
 
@@ -122,7 +123,7 @@ def _call(part: ToolUsePart) -> dict[str, Any]:
         except AmbiguousJson as error:
             invalid(f"the arguments of a call of {part.name[:60]!r} are not one JSON object: {error}", "input")
         action = msgspec.Raw(part.arguments.encode())
-        if typed.name == "computer" and (value := loads_arguments(part.arguments)).keys() == {"actions"}:
+        if typed.name == "computer" and (value := loads_written(part.arguments)).keys() == {"actions"}:
             return {"type": typed.call, **item, "call_id": part.id, **value}
         return {"type": typed.call, **item, "call_id": part.id, typed.field: action}
     space = item.get("namespace")

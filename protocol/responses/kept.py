@@ -12,11 +12,12 @@ from typing import Any
 from protocol.bounds import MAX_LOOKUPS
 from protocol.json_strict import dumps, loads_exact
 from protocol.kept import Asked, KeptAnswers, WantedAnswers
+from protocol.request import ChatRequest, OtherPart
 from protocol.responses.ids import call_of
 from protocol.sse import parse_event
 
 _ITEM = re.compile(r"[a-z]+_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_[0-9]{1,6}")
-_MARKS = (b"previous_response_id", b"item_reference")
+_MARKS = (b"previous_response_id", b"item_reference", b"mcp_approval_response")
 _ENDS = (b"event: response.completed\n", b"event: response.incomplete\n")
 _KEPT_STATUS = frozenset(("completed", "incomplete"))
 
@@ -34,7 +35,8 @@ class Keeper:
             # the reader says what is wrong with it
             return None
         refers = tuple(dict.fromkeys(self.references(asked.items)))[: MAX_LOOKUPS + 1]
-        return WantedAnswers("responses", asked.previous, refers) if asked.previous or refers else None
+        questions = tuple(dict.fromkeys(self.questions(asked.items)))[: MAX_LOOKUPS + 1]
+        return WantedAnswers("responses", asked.previous, refers, questions) if asked.previous or refers or questions else None
 
     def with_kept(self, body: bytes, kept: KeptAnswers) -> bytes:
         """Return the body with all of its conversation as its input."""
@@ -61,6 +63,28 @@ class Keeper:
     def references(self, items: Sequence[Any]) -> list[str]:
         """Return the ids of the items to which these refer."""
         return [item["id"] for item in items if _refers(item) and isinstance(item.get("id"), str)]
+
+    def questions(self, items: Sequence[Any]) -> list[str]:
+        """Return the ids of the approval requests that these items approve."""
+        given = (item for item in items if isinstance(item, dict) and item.get("type") == "mcp_approval_response")
+        ids = (item.get("approval_request_id") for item in given if item.get("approve") is True)
+        return [identity for identity in ids if isinstance(identity, str)]
+
+    def undecided(self, request: ChatRequest, kept: KeptAnswers) -> str:
+        """Return the id of an approved request of an approval that is not as this key was given it.
+
+        A provider that keeps nothing runs what the input says, so each item of that id must be the one that was decided.
+        """
+        items = [part.body for turn in request.turns for part in turn.parts if isinstance(part, OtherPart)]
+        asked: dict[str, list[dict[str, Any]]] = {}
+        for item in items:
+            if item["type"] == "mcp_approval_request":
+                asked.setdefault(item["id"], []).append(_said(item))
+        for identity in self.questions(items):
+            given = kept.questions.get(identity)
+            if given is None or identity not in asked or any(one != _said(given) for one in asked[identity]):
+                return identity
+        return ""
 
     def answer(self, released: bytes) -> dict[str, Any] | None:
         """Return the response object that ended an answer."""
@@ -123,6 +147,11 @@ def _items(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}] if value else []
     return value if isinstance(value, list) else []
+
+
+def _said(item: dict[str, Any]) -> dict[str, Any]:
+    """An item as clients may send it back: some write out what is not there."""
+    return {name: value for name, value in item.items() if value is not None}
 
 
 def _refers(item: Any) -> bool:

@@ -4,29 +4,20 @@ Reasoning goes upstream only as recorded, sealed: `protocol.responses.turn` puts
 """
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, assert_never
+from typing import Any
 
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments
-from protocol.neutral import (
-    AnyTurn,
-    MediaPart,
-    NeutralPart,
-    NeutralRequest,
-    ProviderCallPart,
-    ProviderResultPart,
-    RefusalPart,
-    ResultPart,
-    SummaryPart,
-    ThinkingPart,
-    kind_of,
-)
-from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
-from protocol.responses.media import note, parts_of, text_part
+from protocol.names import Names, short_id
+from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPart
+from protocol.request import OtherPart, ToolResultPart, ToolUsePart
+from protocol.responses.media import WRITER, text_part
 from protocol.responses.models import ModelRow
-from protocol.responses.names import Names, call_id
-from protocol.server_tools import history as provider_history
 from protocol.target import Draft
+from protocol.turns_write import Answers, last_asked, note_system, system_text
+
+MAX_ID = 64
+"""Characters of an id that the vendor takes."""
 
 
 class InputWriter:
@@ -34,53 +25,35 @@ class InputWriter:
 
     def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
         self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
-        self._results = provider_history.results_of(neutral.turns)
+        self._answers = Answers(draft, neutral.turns)
         self._custom = {t.name for t in neutral.request.tools if t.kind == "custom"}
         self._custom_calls: set[str] = set()
         self._callers: dict[str, Any] = {}
 
     def instructions(self) -> str:
         """Return the leading system texts as one."""
-        for said in self._neutral.system:
-            beside = {n: v for p in said.parts if isinstance(p, TextPart) for n, v in p.extra.items()}
-            note(self._draft, "system[]", beside | said.extra)
+        note_system(self._draft, self._neutral.system)
         return "\n\n".join(text for text in self._draft.request.system if text.strip())
 
     def items(self) -> list[dict[str, Any]]:
         """Return all items. Raises InvalidRequest naming what cannot be said."""
         written: list[dict[str, Any]] = []
-        asked = max((i for i, t in enumerate(self._neutral.turns) if t.role == "user" and _asks(t)), default=-1)
+        asked = last_asked(self._neutral.turns)
         for position, turn in enumerate(self._neutral.turns):
-            note(self._draft, "messages[]", turn.extra)
+            self._draft.note("messages[]", turn.extra)
             match turn.role:
                 case "system":
-                    written.append({"type": "message", "role": "developer", "content": self._system(turn.parts)})
+                    written.append({"type": "message", "role": "developer", "content": system_text(self._draft, turn.parts)})
                 case "user":
                     written += self._user(turn.parts)
                 case _:
                     written += self._assistant(turn.parts, goes_on=position > asked)
         return written
 
-    def _system(self, parts: Sequence[NeutralPart]) -> str:
-        for part in parts:
-            if not isinstance(part, TextPart):
-                _misplaced(part)
-            note(self._draft, "messages[]", part.extra)
-        return "".join(p.text for p in parts if isinstance(p, TextPart))
-
     def _user(self, parts: Sequence[NeutralPart]) -> list[dict[str, Any]]:
         """Outputs first, as the dialect wants them behind their calls; then the rest as one message."""
         items = [self._result(p) for p in parts if isinstance(p, ToolResultPart)]
-        content: list[dict[str, Any]] = []
-        for part in parts:
-            match part:
-                case ToolUsePart():
-                    _misplaced(part)
-                case ToolResultPart():
-                    pass
-                case _:
-                    content += parts_of(self._draft, part)
-        if content:
+        if content := WRITER.asked(self._draft, parts):
             simple = len(content) == 1 and content[0]["type"] == "input_text"
             items.append({"type": "message", "role": "user", "content": content[0]["text"] if simple else content})
         return items
@@ -88,10 +61,10 @@ class InputWriter:
     def _result(self, part: ToolResultPart) -> dict[str, Any]:
         if not part.tool_call_id:
             invalid("a result in messages is of no call", "messages")
-        note(self._draft, "messages[]", part.extra)
+        self._draft.note("messages[]", part.extra)
         output: Any = f"[error] {part.text}" if part.is_error else part.text
         if isinstance(part, ResultPart):
-            written = [w for held in part.parts for w in parts_of(self._draft, held)]
+            written = WRITER.all(self._draft, part.parts)
             output = [text_part("[error]"), *written] if part.is_error else written
         kind = "custom_tool_call_output" if part.tool_call_id in self._custom_calls else "function_call_output"
         # of a call that the provider's code made: it waits for the output by this
@@ -100,7 +73,7 @@ class InputWriter:
         return said if caller is None else {**said, "caller": caller}
 
     def _id(self, identity: str) -> str:
-        return call_id(identity) if self._row.vendor else identity
+        return short_id(identity, MAX_ID) if self._row.vendor else identity
 
     def _assistant(self, parts: Sequence[NeutralPart], *, goes_on: bool) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -108,32 +81,19 @@ class InputWriter:
         has_sealed = any(isinstance(p, OtherPart) and p.kind == "reasoning" for p in parts)
         for part in parts:
             match part:
-                case TextPart():
-                    note(self._draft, "messages[]", part.extra)
-                    texts.append(part.text)
                 case ToolUsePart():
-                    note(self._draft, "messages[]", part.extra)
+                    self._draft.note("messages[]", part.extra)
                     _say(texts, items)
                     items.append(self._call(part))
                 case ThinkingPart():
                     if goes_on and not has_sealed:
                         self._draft.drop("messages[].thinking")
-                case RefusalPart() | SummaryPart():
-                    texts += _aside(part.text, texts)
-                case ProviderCallPart():
-                    # a result is one call's: told again for every call of its id, it would cost its size each time
-                    texts += _aside(provider_history.told(part, self._results.pop(part.id, None)), texts)
-                    self._draft.drop(f"messages[].{part.kind}")
-                case ProviderResultPart():
-                    self._draft.drop(f"messages[].{part.kind}")
                 case OtherPart(dialect="responses"):
                     # of the record, as upstream said it
                     _say(texts, items)
                     items.append(self._recorded(part.body))
-                case ToolResultPart() | MediaPart() | OtherPart():
-                    _misplaced(part)
                 case _:
-                    assert_never(part)
+                    texts += self._answers.texts(part, texts)
         _say(texts, items)
         return items
 
@@ -162,16 +122,3 @@ def _say(texts: list[str], items: list[dict[str, Any]]) -> None:
     if text := "".join(texts):
         items.append({"type": "message", "role": "assistant", "content": text})
     texts.clear()
-
-
-def _aside(text: str, before: list[str]) -> list[str]:
-    """The pieces for a text that is not of the answer itself."""
-    return [("\n\n" if any(before) else "") + text + "\n\n"] if text else []
-
-
-def _asks(turn: AnyTurn) -> bool:
-    return any(not isinstance(p, ToolResultPart) for p in turn.parts)
-
-
-def _misplaced(part: NeutralPart) -> NoReturn:
-    invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider in this place", "messages")

@@ -47,6 +47,8 @@ _INCLUDE = frozenset(
         "computer_call_output.output.image_url",
     )
 )  # fmt: skip
+ELSEWHERE = frozenset(("item", "found"))
+"""Names in `outer` of a tool that stands in an item of the input."""
 LOGPROBS, SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
 _MAX_LOGPROBS = 20
 
@@ -86,7 +88,10 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         reasoning=reasoning,
         echo={name: data[name] for name in _ECHOED if data.get(name) is not None},
         state=State(
-            previous, fields.boolean(data, "store", True) is not False, keeps_seals=SEALED in fields.array(data, "include", required=False)
+            previous,
+            fields.boolean(data, "store", True) is not False,
+            keeps_seals=SEALED in fields.array(data, "include", required=False),
+            lets_run=read.lets_run,
         ),
         extra={n: v for n, v in data.items() if n in _KEPT and n not in ("text", "reasoning")} | ({"reasoning": more} if more else {}),
     )
@@ -109,13 +114,16 @@ def _input(data: dict[str, Any], previous: str) -> Any:
 
 
 def _unique(tools: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tools without those that an item tells again, to the letter. Raises InvalidRequest for two of one name that differ."""
+    """Tools without those that an item tells again: to the letter, or of a search, the same server. Raises InvalidRequest for two
+    of one name that differ."""
     seen: dict[str, Any] = {}
     kept = []
     for tool in tools:
-        if (before := seen.get(tool.name)) is not None and "item" in tool.outer:
+        if (before := seen.get(tool.name)) is not None and not tool.outer.keys().isdisjoint(ELSEWHERE):
             mine, other = ({**t.extra, "defer_loading": None} for t in (tool, before))
             if (tool.description, tool.schema, tool.kind, mine) == (before.description, before.schema, before.kind, other):
+                continue
+            if "found" in tool.outer and fields.place_of(tool) == fields.place_of(before):
                 continue
         seen[tool.name] = tool
         kept.append(tool)

@@ -22,6 +22,11 @@ def tools(items: list[Any], at: str = "tools", *, item: int = -1) -> tuple[Tool,
     return read if item < 0 else tuple(msgspec.structs.replace(t, outer=t.outer | {"item": item}) for t in read)
 
 
+def found(items: list[Any], at: str) -> tuple[Tool, ...]:
+    """Return the tools of a list that a provider found which it runs itself; they stand in the item alone. Raises InvalidRequest."""
+    return tuple(msgspec.structs.replace(t, outer={"found": True}) for t in tools(items, at) if t.kind == "server")
+
+
 def _tools(tool: Any, at: str, param: str) -> tuple[Tool, ...]:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if not isinstance(kind, str):

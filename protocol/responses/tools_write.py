@@ -5,14 +5,12 @@ from typing import Any
 
 from protocol import json_schema as schema
 from protocol.fields import invalid
+from protocol.names import Names, called
 from protocol.neutral import find_option
-from protocol.request import OtherPart, Tool, ToolUsePart
-from protocol.responses.media import note
-from protocol.responses.names import Names
-from protocol.server_tools.data import tool_type
-from protocol.server_tools.families import DIRECT, allows, need
-from protocol.server_tools.typed import as_function
+from protocol.request import OtherPart, Tool
+from protocol.server_tools.families import need
 from protocol.target import Draft
+from protocol.tools_write import check_callers, function_of, open_schema, server_kind
 
 _LOCATION = ("city", "country", "region", "timezone")
 _ANSWER = "answer"
@@ -28,9 +26,8 @@ _OF_SERVER = frozenset(("type", "url", "name", "authorization_token", "tool_conf
 def names_of(draft: Draft) -> Names:
     """Return the names of the functions: offered, and called earlier."""
     request = draft.request
-    used = (p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
     recorded = (p.body["name"] for t in request.turns for p in t.parts if isinstance(p, OtherPart) and p.kind == "function_call")
-    return Names((*(t.name for t in request.tools if t.kind != "server"), *used, *recorded))
+    return Names((*(t.name for t in request.tools if t.kind != "server"), *called(request), *recorded))
 
 
 def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
@@ -40,11 +37,6 @@ def write_tools(draft: Draft, names: Names) -> dict[str, Any]:
     if request.web_search is not None:
         need(draft.target, "web_search", "web_search_options", "web_search_options")
         offered.append(_server_tool(draft, request.web_search))
-    for added in draft.target.added_tools:
-        row = tool_type(added.get("type"))
-        if row is not None and row.family in ("web_search", "code_execution") and allows(draft.target, row.family):
-            made = _server_tool(draft, added)
-            offered = [*(t for t in offered if t["type"] != made["type"]), made]
     body: dict[str, Any] = {"tools": offered} if offered else {}
     if (choice := _choice(draft, names)) is not None:
         body["tool_choice"] = choice
@@ -94,14 +86,12 @@ def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
     if tool.kind == "custom":
         return _custom(draft, tool, upstream)
     if tool.kind == "client":
-        typed = as_function(tool)
-        if typed is None:
-            invalid(f"the tool type {str(extra.get('type'))[:60]!r} cannot be sent to this model's provider", "tools")
+        typed = function_of(tool)
         description, parameters = typed.description, typed.schema
     else:
-        description, parameters = tool.description, _parameters(tool)
-        note(draft, "tools[]", extra, "strict", "allowed_callers")
-    _check_callers(draft, tool.name, extra)
+        description, parameters = tool.description, open_schema(tool)
+        draft.note("tools[]", extra, "strict", "allowed_callers")
+    check_callers(draft, tool.name, extra)
     strict = False
     if extra.get("strict") is True:
         try:
@@ -123,33 +113,15 @@ def _custom(draft: Draft, tool: Tool, upstream: str) -> dict[str, Any]:
         # nested in chat/completions
         inner = form.get("grammar") if isinstance(form, dict) and isinstance(form.get("grammar"), dict) else None
         body["format"] = form if inner is None else {"type": "grammar", **inner}
-    note(draft, "tools[]", tool.extra, *(() if found is None else (found[0],)))
+    draft.note("tools[]", tool.extra, *(() if found is None else (found[0],)))
     return body
-
-
-def _parameters(tool: Tool) -> dict[str, Any]:
-    try:
-        return schema.clean(tool.schema, "openai_tool")
-    except schema.Unsupported as error:
-        invalid(f"the input_schema of the tool {tool.name[:60]!r} cannot be sent to this model's provider: {error}", "tools")
-
-
-def _check_callers(draft: Draft, name: str, extra: dict[str, Any]) -> None:
-    callers = extra.get("allowed_callers")
-    if callers and (not isinstance(callers, list) or DIRECT not in callers):
-        invalid(f"the tool {name[:60]!r} may not be called by the model itself, and this model's provider runs no such code", "tools")
-    if callers and callers != [DIRECT]:
-        draft.drop("tools[].allowed_callers")
 
 
 # --- tools that the provider runs ---
 
 
 def _server_tool(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
-    kind = tool_type(tool.get("type"))
-    if kind is None:
-        invalid(f"a tool in tools is of a type that the gateway does not know: {str(tool.get('type'))[:80]!r}", "tools")
-    need(draft.target, kind.family, f"the tool {kind.type}", "tools")
+    kind = server_kind(draft, tool, "tools")
     match kind.family:
         case "web_search":
             _refuse_others(tool, _OF_SEARCH)
@@ -161,7 +133,7 @@ def _server_tool(draft: Draft, tool: dict[str, Any]) -> dict[str, Any]:
             return _mcp(draft, tool)
         case _:
             invalid(f"a tool of type {kind.type!r} cannot be sent to this model's provider", "tools")
-    _check_callers(draft, str(tool.get("name")), tool)
+    check_callers(draft, str(tool.get("name")), tool)
     for name in _LEFT_OUT:
         if tool.get(name):
             draft.drop("cache_control" if name == "cache_control" else f"tools[].{name}")

@@ -10,7 +10,7 @@ from typing import Any
 from protocol import event_turns
 from protocol.event_turns import EventTurnBuilder, TurnBlock
 from protocol.events import BlockKind
-from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written
 from protocol.request import ChatRequest, OtherPart, Part, ToolUsePart
 from protocol.responses.decode import StreamDecoder, decode_whole
 from protocol.responses.items import CARRIED_ITEMS, OUTPUT_ITEMS, RESULT, SERVER_ITEMS
@@ -93,9 +93,11 @@ class _Writer:
 
 def _value(block: TurnBlock) -> dict[str, Any]:
     try:
-        return loads_arguments(block.text or "{}")
+        loads_arguments(text := block.text or "{}")
     except AmbiguousJson:
         return {}
+    value: dict[str, Any] = loads_written(text)
+    return value
 
 
 def _message(block: TurnBlock) -> Part | None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from protocol.events import Count
-from protocol.json_strict import loads_foreign
+from protocol.json_strict import loads_foreign, loads_written
 from protocol.unknown import Unknown, take_unknown
 
 TEXT_DELTA = "response.output_text.delta"
@@ -122,6 +122,15 @@ def read_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not an object")
     return value
+
+
+def read_written(data: bytes) -> dict[str, Any]:
+    """Return an object with all numbers as they are written, {} where that cannot be read in one way."""
+    try:
+        value = loads_written(data.decode())
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def read_usage(value: Any) -> ResponseUsage:

@@ -16,7 +16,7 @@ from protocol.responses.items_write import write_system, write_turns
 from protocol.responses.messages_write import InputWriter
 from protocol.responses.models import row as model_row
 from protocol.responses.options_write import write_options
-from protocol.responses.read import SEALED
+from protocol.responses.read import ELSEWHERE, SEALED
 from protocol.responses.tools_write import names_of, write_tools
 from protocol.server_tools.families import allows
 from protocol.target import Draft, Restore, Target, Translated
@@ -78,7 +78,7 @@ def _same(draft: Draft) -> dict[str, Any]:
     if instructions is not None:
         body["instructions"] = instructions
     # what items of the input bring is there
-    if tools := write_own_tools([t for t in request.tools if "item" not in t.outer]):
+    if tools := write_own_tools([t for t in request.tools if t.outer.keys().isdisjoint(ELSEWHERE)]):
         body["tools"] = tools
     if request.tool_choice is not None:
         body["tool_choice"] = _write_choice(request, request.tool_choice)

@@ -18,13 +18,15 @@ import msgspec
 from protocol import eventstream
 from protocol.errors import RemoteProtocolError, UpstreamTokenMissing
 from protocol.request import Endpoint
-from protocol.upstreams import Upstream
+from protocol.upstreams import Upstream, named_variable
 from providers import endpoints, sigv4
-from providers.doors.plain import Door, Sent, fields_of, longest_first, model_of, value_of
+from providers.doors.plain import Door, Sent, apart, fields_of, longest_first, model_of, value_of, written
 from providers.sigv4 import AwsKey, Scope
 
 _HOSTS = {"bedrock": "bedrock-runtime.{region}.amazonaws.com", "bedrock-mantle": "bedrock-mantle.{region}.api.aws"}
 _WRAPPER_BYTES = 64 * 1024
+_ID, _TOKEN = re.compile(r"[!-+\-.0-~]+"), re.compile(r"[!-~]*")
+"""What headers take: in the one with the signature, a comma and a slash end the id."""
 _EVENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_LET_IN = frozenset(
     ("AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken", "InvalidSignatureException",
@@ -65,13 +67,19 @@ class BedrockDoor(Door):
 
     async def request(self, endpoint: Endpoint, body: bytes, betas: Sequence[str]) -> Sent:
         """Return a request, signed for this moment."""
+        key = None
+        if self._signs:
+            key = self._key = self._key or self._read_key()
+        if not (self._is_wrapped or self._signs):
+            return self._made(endpoint, body, betas, key)
+        return await apart(len(body), lambda: self._made(endpoint, body, betas, key))
+
+    def _made(self, endpoint: Endpoint, body: bytes, betas: Sequence[str], key: AwsKey | None) -> Sent:
         headers = self.headers | self.betas(betas)
         path = self.path(endpoint) if not self._is_wrapped else ""
         if self._is_wrapped:
             path, body = self._enveloped(body, headers.pop(self.dialect.betas_header, ""))
-        key = None
-        if self._signs:
-            key = self._key = self._key or self._read_key()
+        if key is not None:
             headers |= self._signed(key, path, headers["content-type"], body)
         return Sent(self.origin, self.origin.head(path, headers), body, key)
 
@@ -83,7 +91,7 @@ class BedrockDoor(Door):
         fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(self.upstream.way.version))
         if betas:
             fields["anthropic_beta"] = msgspec.Raw(msgspec.json.encode(betas.split(",")))
-        return f"/model/{model}/{'invoke-with-response-stream' if is_stream else 'invoke'}", msgspec.json.encode(fields)
+        return f"/model/{model}/{'invoke-with-response-stream' if is_stream else 'invoke'}", written(fields)
 
     def _signed(self, key: AwsKey, path: str, content_type: str, body: bytes) -> dict[str, str]:
         return sigv4.signed(
@@ -137,7 +145,8 @@ def read_key(upstream: Upstream) -> AwsKey:
     )
     if not found.id or not found.secret:
         raise UpstreamTokenMissing("no request can be signed: the variable that access_key_env or secret_key_env names is not set")
-    return found
+    names = (("access_key_env", upstream.access_key_env), ("session_token_env", upstream.session_token_env))
+    return _sendable(found, *(named_variable(setting, name or "") for setting, name in names))
 
 
 def _key_in_file(path: str) -> AwsKey:
@@ -151,7 +160,17 @@ def _key_in_file(path: str) -> AwsKey:
     found = AwsKey(*(section.get(f"aws_{name}", "") for name in ("access_key_id", "secret_access_key", "session_token")))
     if not found.id or not found.secret:
         raise UpstreamTokenMissing(f"no request can be signed: {path} has no aws_access_key_id and aws_secret_access_key under [default]")
-    return found
+    return _sendable(found, f"{path}: aws_access_key_id", f"{path}: aws_session_token")
+
+
+def _sendable(key: AwsKey, id_place: str, token_place: str) -> AwsKey:
+    """Return a key of which id and token can stand in headers. Raises UpstreamTokenMissing with the place of what cannot."""
+    if _ID.fullmatch(key.id) is None:
+        most = "it may hold letters, digits and other signs of ASCII, but no space, comma or slash"
+        raise UpstreamTokenMissing(f"no request can be signed: {id_place} is no id of a key: {most}")
+    if _TOKEN.fullmatch(key.token) is None:
+        raise UpstreamTokenMissing(f"no request can be signed: {token_place} is no token: it may hold signs of ASCII, but no space")
+    return key
 
 
 def _kind(headers: Mapping[bytes, bytes]) -> str:

@@ -4,8 +4,9 @@ A door belongs to one upstream and one process, and holds its secrets. What it m
 own, and the model's name as one part of a path.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -18,8 +19,11 @@ from providers.http1 import Origin
 
 _OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-agent", "anthropic-version", "anthropic-beta"))
 """Configured headers of which everybody knows the values."""
+LARGE_BYTES = 256 * 1024
+"""A larger body is gone through in a thread: 16 MB take 34 ms of CPU, and on a busy machine 380 ms pass meanwhile."""
 _SECRET_CHARS = 8
 """A shorter value of a configured header is no secret, and its characters are in other words."""
+_Made = TypeVar("_Made")
 
 
 class Sent(NamedTuple):
@@ -126,6 +130,18 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
         return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise InvalidRequest("the request's body is no JSON object") from None
+
+
+def written(fields: Mapping[str, msgspec.Raw]) -> bytes:
+    """Return the body that has these fields."""
+    # put together: an encoder copies megabytes more than once as it grows
+    pieces = [piece for name, value in fields.items() for piece in (b",", msgspec.json.encode(name), b":", value)]
+    return b"".join((b"{", *pieces[1:], b"}"))
+
+
+async def apart(size: int, make: Callable[[], _Made]) -> _Made:
+    """Return what `make` returns, which goes through a body of `size` bytes; the event loop does not wait for a large one."""
+    return await asyncio.to_thread(make) if size > LARGE_BYTES else make()
 
 
 def value_of(fields: Mapping[str, msgspec.Raw], name: str) -> Any:

@@ -33,10 +33,10 @@ class TokenedDoor(Door):
         """Return a request with the token of this moment."""
         token = await self._tokens.get()
         headers = {**self.headers, **self.betas(betas), "authorization": f"Bearer {token}"}
-        path, edited = self.edited(endpoint, body)
+        path, edited = await self.edited(endpoint, body)
         return Sent(self.origin, self.origin.head(path, headers), edited, token)
 
-    def edited(self, endpoint: Endpoint, body: bytes) -> tuple[str, bytes]:
+    async def edited(self, endpoint: Endpoint, body: bytes) -> tuple[str, bytes]:
         """Return a request's path and body."""
         return self.path(endpoint), body
 

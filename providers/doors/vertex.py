@@ -10,7 +10,7 @@ import msgspec
 
 from protocol.request import Endpoint
 from providers import endpoints, google_token
-from providers.doors.plain import fields_of, model_of, value_of
+from providers.doors.plain import apart, fields_of, model_of, value_of, written
 from providers.doors.tokened import TokenedDoor
 from providers.tokens import Token
 
@@ -34,18 +34,21 @@ class VertexDoor(TokenedDoor):
         """Where an endpoint is; models of Google may have an `@` in their names."""
         return super().path(endpoint).replace("%40", "@")
 
-    def edited(self, endpoint: Endpoint, body: bytes) -> tuple[str, bytes]:
+    async def edited(self, endpoint: Endpoint, body: bytes) -> tuple[str, bytes]:
         """Return a request's path and body."""
+        return await apart(len(body), lambda: self._edited(endpoint, body))
+
+    def _edited(self, endpoint: Endpoint, body: bytes) -> tuple[str, bytes]:
         if not self.upstream.way.version:
             return self.path(endpoint), without_shown(body)
         fields = fields_of(body)
         fields["anthropic_version"] = msgspec.Raw(msgspec.json.encode(self.upstream.way.version))
         if endpoint == "count_tokens":
-            return "/models/count-tokens:rawPredict", msgspec.json.encode(fields)
+            return "/models/count-tokens:rawPredict", written(fields)
         model = quote(model_of(fields), safe="@:")
         kind = "streamRawPredict" if value_of(fields, "stream") is True else "rawPredict"
         del fields["model"]
-        return f"/models/{model}:{kind}", msgspec.json.encode(fields)
+        return f"/models/{model}:{kind}", written(fields)
 
     async def ask(self) -> Token:
         """Get a token for the service account."""
@@ -63,4 +66,4 @@ def without_shown(body: bytes) -> bytes:
         return body
     left = {name: value for name, value in config.items() if name != _SHOWN}
     del fields["toolConfig"]
-    return msgspec.json.encode(fields | ({"toolConfig": msgspec.Raw(msgspec.json.encode(left))} if left else {}))
+    return written(fields | ({"toolConfig": msgspec.Raw(msgspec.json.encode(left))} if left else {}))

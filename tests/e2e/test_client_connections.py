@@ -165,11 +165,16 @@ def test_requests_sent_at_once_are_answered_in_order_though_nothing_follows(prod
     assert [(s, b.count(b"word")) for s, b in answers.whole] == [(200, 3), (200, 2), (200, 1)]
 
 
-def test_a_client_that_goes_with_requests_waiting_leaves_nothing_behind(product: Product, replay: Replay) -> None:
+@pytest.mark.parametrize("when", ["at once", "while the first is answered"])
+def test_a_client_that_goes_with_requests_waiting_leaves_nothing_behind(product: Product, replay: Replay, when: str) -> None:
     replay.answer(stream(b"", ending="hang"))
     client = Client(product)
-    for _ in range(3):
+    client.ask("go", model="gpt-x")
+    if when != "at once":
+        wait_for(lambda: replay.asked, what="upstream is asked")
+    for _ in range(2):
         client.ask("go", model="gpt-x")
+        time.sleep(0.05 if when != "at once" else 0)
     wait_for(lambda: replay.asked, what="upstream is asked")
     client.socket.close()
     wait_for(lambda: replay.left == 1, what="upstream is left")

@@ -223,9 +223,15 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
     def killed(child: Popen[bytes]) -> None:
         child.kill()
 
-    with pytest.raises(InvalidRequest, match="code -9"):
-        # as where the system does: other kinds of rows go on
-        archive_child.run(log.url, (DAY, TODAY), tmp_path, ALL, killed)
+    def over(child: Popen[bytes]) -> None:
+        child.kill()
+        child.wait()
+
+    # also where it is gone before it is told what to do
+    for end in (killed, over):
+        with pytest.raises(InvalidRequest, match="code -9"):
+            # as where the system does: other kinds of rows go on
+            archive_child.run(log.url, (DAY, TODAY), tmp_path, ALL, end)
     with (
         psycopg.connect(conninfo(log.url)) as other, ThreadPoolExecutor(1) as pool,
         Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -43,7 +44,7 @@ def released(call: str, text: str, **changes: Any) -> Record:
 async def keep(url: str, call: str, text: str, *, previous: str = "", key: str = "k", has_body: bool = True, **said: Any) -> str:
     """Put an answer on record; returns its id."""
     body = {"model": "m", "input": f"asked {text}", "previous_response_id": previous or None} | said
-    end = EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)
+    end = EndRecord(call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200)
     records = [call_record(call, key=key, dialect="responses"), released(call, text), end]
     async with AuditInserter(url) as inserter:
         assert not await inserter.insert(records, {call: json.dumps(body).encode()} if has_body else {})
@@ -104,6 +105,17 @@ async def test_an_answer_that_is_still_being_written_is_waited_for(url: str, rea
     assert (await looking).calls == ["call_late"]
 
 
+async def test_a_large_request_is_waited_for_behind_the_end_of_its_call(url: str, reader: AnswerReader) -> None:
+    call = call_id()
+    await keep(url, call, "soon", has_body=False)
+    looking = asyncio.create_task(reader.find("k", previous(identity(call))))
+    await asyncio.sleep(0.1)
+    assert not looking.done()
+    async with AuditInserter(url) as inserter:
+        assert not await inserter.insert([], {call: b'{"input": "asked"}'})
+    assert (await looking).calls == ["call_soon"]
+
+
 async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(db.read.answers, "FIND_S", 0.1)
     call = call_id()
@@ -113,6 +125,69 @@ async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(url: str, reader
     for key, one in (("other", name), ("k", name[:-1] + "7"), ("k", "msg_1")):
         found = await reader.find(key, WantedAnswers("responses", "", (one,)))
         assert (found.missing, found.item) == ("item", one)
+
+
+async def test_only_references_are_filled(url: str, reader: AnswerReader) -> None:
+    """An item with the id of a large one stays as it was: else a thousand of them were a thousand large ones, past the bound."""
+    large, own = call_id(NOW - 2000), "x" * 1000
+    await keep(url, large, own)
+    name = f"msg_{large.replace('-', '')}_0"
+    same = {"type": "message", "role": "user", "id": name, "content": "a"}
+    last = await keep(url, call_id(NOW - 1000), "y", input=[{"type": "item_reference", "id": name}, *[same] * 2000])
+    found, kept = await reader.find("k", previous(last)), await reader.one("k", last)
+    assert kept is not None
+    for before in (found.before, (await reader.input_of("k", kept)).before):
+        assert before[0]["content"][0]["text"] == own and before[1:2001] == [same] * 2000
+
+
+async def ask_first(url: str, *, key: str = "k", answer: str = "completed", **said: Any) -> tuple[str, dict[str, Any]]:
+    """Put an answer on record in which a provider asks before it runs a call; returns the question's id, and the question."""
+    call = call_id()
+    question = {
+        "type": "mcp_approval_request",
+        "id": f"mcpr_{call.replace('-', '')}_0",
+        "name": "f",
+        "arguments": "{}",
+        "server_label": "b",
+    }
+    payload = json.dumps({"id": identity(call), "status": answer, "output": [question]}).encode()
+    released = ReleaseRecord(call_id=call, number=0, number_next=9, at=NOW, seq=9, payload=payload, sha256=b"")
+    records: list[Record] = [call_record(call, key=key, dialect="responses"), released]
+    async with AuditInserter(url) as inserter:
+        body = {call: json.dumps({"model": "m", "input": "x"} | said).encode()} if said else {}
+        assert not await inserter.insert(records, body)
+    return question["id"], question
+
+
+async def test_a_question_is_found_where_this_key_was_given_it(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of an answer that is not kept, or whose request is gone: nobody gets to see more of it."""
+    monkeypatch.setattr(db.read.answers, "FIND_S", 0.05)
+    good = [await ask_first(url, store=True), await ask_first(url, store=False), await ask_first(url)]
+    for name, question in good:
+        assert (await reader.find("k", WantedAnswers("responses", "", (), (name,)))).questions == {name: question}
+    first, fifth = good[0][0], (await ask_first(url, answer="failed"))[0]
+    bad = [
+        (await ask_first(url, key="other"))[0],
+        fifth,
+        first[:-1] + "7",
+        "mcpr_own",
+        first.upper(),
+        f"mcpr_{call_id().replace('-', '')}_0",
+    ]
+    for name in bad:
+        found = await reader.find("k", WantedAnswers("responses", "", (), (first, name)))
+        assert not found.missing and list(found.questions) == [first], name
+
+
+async def test_approvals_of_a_conversation_are_looked_up_with_it(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, question = await ask_first(url, store=True)
+    yes = {"type": "mcp_approval_response", "approval_request_id": name, "approve": True}
+    later = await keep(url, call_id(NOW + 1000), "y", previous=identity(name[5:-2]), input=[yes])
+    found = await reader.find("k", previous(later))
+    assert found.questions == {name: question} and question in found.before and yes in found.before
+    monkeypatch.setattr(db.read.answers, "MAX_LOOKUPS", 1)
+    others = [(await ask_first(url))[0] for _ in range(2)]
+    assert len((await reader.find("k", WantedAnswers("responses", "", (), tuple(others)))).questions) == 1
 
 
 async def test_without_a_database_the_record_is_away() -> None:

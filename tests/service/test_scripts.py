@@ -185,6 +185,8 @@ async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
     mine, _ = await claimed(redis)
     others, _ = await claimed(redis, token="t2")
     second, _ = await claimed(redis, token="t3")
+    for one in (mine, others):
+        await redis.script(scripts.FACT, [layout.facts_key(one)], [layout.facts_channel(one), 60_000, layout.ANSWERS_FIELD, "megabytes"])
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), layout.counts_key(0)]
     keys += [*(key for one in (mine, others, second) for key in finish_keys(one)), layout.ended_key(0)]
     args: list[Argument] = [30_000, 50_000, "t1", b"one", b"", "0", "A 2 B 1", "stolen", b"two", b"given up", "0", "A 7"]
@@ -197,8 +199,9 @@ async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
     assert [await redis.call("HGET", layout.ctl_key(one), "t") for one in (mine, others, second)] == [b"closed", b"t2", b"closed"]
     assert (await redis.call("XPENDING", layout.dispatch_key(0), "policy"))[0] == 1
     assert await redis.call("XLEN", layout.dispatch_key(0)) == 1
-    assert 0 < await redis.call("PTTL", layout.call_key(mine)) <= 5_000 < await redis.call("PTTL", layout.ctl_key(mine)) <= 30_000
-    assert await redis.call("PTTL", layout.call_key(others)) > 30_000
+    for large in (layout.call_key, layout.facts_key):
+        assert 0 < await redis.call("PTTL", large(mine)) <= 5_000 < await redis.call("PTTL", layout.ctl_key(mine)) <= 30_000
+        assert await redis.call("PTTL", large(others)) > 30_000
 
 
 async def test_a_call_ends_though_it_cannot_be_named_to_those_who_look_after_the_record(redis: Connection) -> None:

@@ -171,6 +171,21 @@ async def test_who_gives_up_waiting_keeps_no_slot() -> None:
     await line.enter("y")
 
 
+async def test_who_gave_up_waiting_is_not_served_before_it_has_heard_so() -> None:
+    """As when a call's wait has its end in the turn of the loop in which another call leaves."""
+    line, order = RoundRobin(1), list[str]()
+    await line.enter("x")
+    tasks = [asyncio.create_task(waiting(line, key, order)) for key in "aab"]
+    await asyncio.sleep(0)
+    for task in tasks[:2]:
+        task.cancel()
+    line.leave("x")
+    await asyncio.wait(tasks)
+    assert order == ["b"] and all(task.cancelled() for task in tasks[:2])
+    line.leave("b")
+    assert line.free == 1 and line.enters("a")
+
+
 async def test_a_call_that_never_has_its_turn_is_refused() -> None:
     admission = Admission(Limits(claim_s=0.05))
     found = [admission.take(KEYS["a"]) for _ in range(BEGINNING_CALLS // 2 + 1)]

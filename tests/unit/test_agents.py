@@ -11,6 +11,8 @@ from sluice.agent_file import AgentFile
 from sluice.agents import AGENTS, ANY, Agent, Pointed, named, of_command
 from sluice.connect import connect, lines
 from sluice.errors import SettingsError
+from tests.support.checks.markdown import tables
+from tests.support.clients.coding_agents import CODING_AGENTS
 from tests.unit.test_repository import ROOT
 
 TO = Pointed("http://127.0.0.1:8080", "sk-sluice-x", 'it\'s a "model"', session="run-1")
@@ -34,6 +36,12 @@ def test_each_row_says_where_it_is_from_and_the_page_has_it() -> None:
     for agent in AGENTS:
         assert agent.source and agent.read_on and f"| {agent.title} |" in page
         assert bool(agent.lacks) != bool(agent.variables or agent.setting or agent.steps)
+
+
+def test_the_page_has_the_versions_that_tests_run() -> None:
+    page = (ROOT / "docs" / "agents.md").read_text()
+    tried = {row[-1] for row in tables(page, "Coding agents")[0][1:]}
+    assert {agent.package.rpartition("@")[2] for agent in CODING_AGENTS.values() if agent.package} <= tried
 
 
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if not agent.lacks], ids=ids)

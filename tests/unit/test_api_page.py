@@ -19,9 +19,9 @@ from gateway import index_page
 from pages.audit.api import served
 from protocol import bounds, errors, unknown_paths
 from protocol.dialects import CLIENTS, client_paths
+from protocol.error_codes import STATUSES
 from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed
-from protocol.openai_chat.failures import _STATUSES
 from protocol.records import VerdictName
 from tests.support.checks.markdown import DOCS, names, section, tables
 
@@ -127,7 +127,7 @@ def test_every_more_exact_code_is_in_the_row_of_its_error() -> None:
     assert set(found) - set(rows) <= NOT_TOLD
 
 
-@pytest.mark.parametrize("kind", _STATUSES)
+@pytest.mark.parametrize("kind", STATUSES)
 def test_an_upstreams_error_becomes_what_the_page_says(kind: str) -> None:
     [row] = [row for row in tables(PAGE, "Errors")[1][1:] if names(row[0]) == [kind]]
     for dialect, cell in zip(CLIENTS.values(), row[1:], strict=True):

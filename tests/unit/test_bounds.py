@@ -21,9 +21,10 @@ from protocol.bounds import MAX_BODY_BYTES, Bound
 from protocol.config import Config, Limits, Upstream
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
-from protocol.request import DialectName, Endpoint
+from protocol.request import DialectName
 from scripts.bounds import ALL, PAGE, page
 from streams import layout
+from tests.support.clients.answering import ENDPOINTS
 from tests.unit.test_linear import counted
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,16 @@ def anthropic(**body: Any) -> Json:
     return openai(max_tokens=9) | body
 
 
+def responses(**body: Any) -> Json:
+    return {"model": "demo", "input": [{"role": "user", "content": "hi"}]} | body
+
+
+def said(identity: str, arguments: str = "{}") -> list[Json]:
+    """A call and its output, as items of Responses."""
+    call = {"type": "function_call", "call_id": identity, "name": "f", "arguments": arguments}
+    return [{"role": "user", "content": "hi"}, call, {"type": "function_call_output", "call_id": identity, "output": "x"}]
+
+
 def called(arguments: str = "{}", identity: str = "c") -> list[Json]:
     call = {"id": identity, "type": "function", "function": {"name": "f", "arguments": arguments}}
     result = {"role": "tool", "tool_call_id": identity, "content": "x"}
@@ -63,6 +74,18 @@ def function(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
 
 def tool(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
     return {"name": name, "input_schema": {"type": "object"} if schema is None else schema} | more
+
+
+def flat(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
+    return {"type": "function", "name": name, "parameters": {"type": "object"} if schema is None else schema} | more
+
+
+def flats(n: int) -> list[Json]:
+    return [flat(f"f{i}") for i in range(n)]
+
+
+def allowed_flat(n: int) -> Json:
+    return {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": f"f{i}"} for i in range(n)]}
 
 
 def unfolding(n: int) -> Json:
@@ -92,46 +115,60 @@ REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
     "request_values": [
         ("openai", lambda n: openai(x=[1] * (n - 20))),
         ("anthropic", lambda n: anthropic(x=[{}] * (n - 20))),
+        ("responses", lambda n: responses(metadata={"a": "b"}, prompt_cache_options={"a": [1] * (n - 30)})),
     ],
     "request_fields": [(d, lambda n: anthropic(**{f"x{i}": 1 for i in range(n - 3)})) for d in ("openai", "anthropic")],
     "messages": [
         ("openai", lambda n: openai(messages=spoken(n))),
         ("anthropic", lambda n: anthropic(messages=spoken(n))),
+        ("responses", lambda n: responses(input=spoken(n))),
     ],
     "parts": [
         (d, lambda n: anthropic(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * n}]))
         for d in ("openai", "anthropic")
-    ],
+    ] + [("responses", lambda n: responses(input=[{"role": "user", "content": [{"type": "input_text", "text": "a"}] * (n - 1)}]))],
     "history_values": [
         ("openai", lambda n: openai(model="demo-anthropic", messages=called(json.dumps({"a": [1] * (n - 5)})))),
+        ("responses", lambda n: responses(model="demo-anthropic", input=said("c", json.dumps({"a": [1] * (n - 5)})))),
     ],
     "history_ids": [
         ("openai", lambda n: openai(messages=called(identity="c" * n))),
         ("anthropic", lambda n: anthropic(messages=used("c" * n))),
+        ("responses", lambda n: responses(input=said("c" * n))),
     ],
     "tools": [
         ("openai", lambda n: openai(tools=[function(f"f{i}") for i in range(n)])),
         ("openai", lambda n: openai(functions=[function(f"f{i}")["function"] for i in range(n)])),
         ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}") for i in range(n)])),
         ("openai", lambda n: openai(tools=[function()], tool_choice=allowed(n))),
+        ("responses", lambda n: responses(tools=flats(n))),
+        ("responses", lambda n: responses(tools=[{"type": "namespace", "name": "n", "description": "d", "tools": flats(n - 1)}])),
+        ("responses", lambda n: responses(input=[{"type": "additional_tools", "role": "developer", "tools": flats(n)}])),
+        ("responses", lambda n: responses(tools=[flat()], tool_choice=allowed_flat(n))),
     ],
     "tool_names": [
         ("openai", lambda n: openai(tools=[function("f" * n)])),
         ("anthropic", lambda n: anthropic(tools=[tool("f" * n)])),
+        ("responses", lambda n: responses(tools=[flat("f" * n)])),
     ],
     "tool_descriptions": [
         ("openai", lambda n: openai(tools=[function(description="d" * n)])),
         ("anthropic", lambda n: anthropic(tools=[tool(description="d" * n)])),
+        ("responses", lambda n: responses(tools=[flat(description="d" * n)])),
     ],
     "schema_bytes": [
         ("openai", lambda n: openai(tools=[function(schema=described(n))])),
         ("anthropic", lambda n: anthropic(tools=[tool(schema=described(n))])),
         ("openai", lambda n: openai(response_format=answered(described(n)))),
+        ("responses", lambda n: responses(tools=[flat(schema=described(n))])),
+        ("responses", lambda n: responses(text={"format": {"type": "json_schema", "name": "n", "schema": described(n)}})),
     ],
     "schema_expansion": [
         ("openai", lambda n: openai(tools=[function(schema=unfolding(n - 200))])),
         ("anthropic", lambda n: anthropic(tools=[tool(schema=unfolding(n - 200))])),
         ("openai", lambda n: openai(response_format=answered(unfolding(n - 200)))),
+        ("responses", lambda n: responses(tools=[flat(schema=unfolding(n - 200))])),
+        ("responses", lambda n: responses(text={"format": {"type": "json_schema", "name": "n", "schema": unfolding(n - 200)}})),
     ],
     "references": [
         ("openai", lambda n: openai(tools=[function(f"f{i}", referring(n // 10)) for i in range(10)])),
@@ -151,11 +188,15 @@ REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
     ],
     "metadata": [
         ("openai", lambda n: openai(metadata={f"k{i}": "v" for i in range(n)})),
+        ("responses", lambda n: responses(metadata={f"k{i}": "v" for i in range(n)})),
     ],
     "mcp_servers": [
         ("anthropic", lambda n: anthropic(mcp_servers=[{"type": "url", "url": "https://x", "name": f"s{i}"} for i in range(n)])),
     ],
-    "model_chars": [(d, lambda n: anthropic(model="m" * n)) for d in ("openai", "anthropic")],
+    "model_chars": [
+        *((d, lambda n: anthropic(model="m" * n)) for d in ("openai", "anthropic")),
+        ("responses", lambda n: responses(model="m" * n)),
+    ],
 }  # fmt: skip
 
 
@@ -165,8 +206,7 @@ def allowed(n: int) -> Json:
 
 
 def session(dialect: DialectName) -> Session:
-    endpoint: Endpoint = "messages" if dialect == "anthropic" else "chat"
-    return Session(CallInfo(CALL, 1, dialect, endpoint, "k", "", "n", "g", "p", "r", True, 8 << 20), [], Config())
+    return Session(CallInfo(CALL, 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", True, 8 << 20), [], Config())
 
 
 def took(work: Callable[[], object]) -> float:

@@ -19,6 +19,7 @@ from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, MessageStop, StopReason
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.request import ChatRequest, DialectName
+from tests.support.upstreams.responses import function_call, response
 
 CALL = "019b7600-0000-7000-8000-000000000001"
 OURS = "call_agnxmaaaabyabaaaaaaaaaaaae"
@@ -171,3 +172,26 @@ def test_a_minted_id_tells_its_call_and_fits_everywhere() -> None:
 def test_no_two_calls_of_a_conversation_have_one_id(ids: list[str], before: list[str]) -> None:
     given_out = [*before, *released(told("openai", ids, before=before))]
     assert len(set(given_out)) == len(given_out) == len(before) + len(ids)
+
+
+@pytest.mark.parametrize("dialect", ["responses", "openai"])
+@pytest.mark.parametrize(("service", "is_ours"), [("bedrock-mantle", True), ("", False)])
+def test_who_counts_anew_in_each_answer_gives_no_two_conversations_one_id(dialect: DialectName, service: str, is_ours: bool) -> None:
+    door = {"door": "bedrock", "service": service, "region": "us-east-1"} if service else {"base_url": "http://127.0.0.1:1"}
+    upstream = {"dialect": dialect, "api_key_env": "X", **door}
+    config = Config.model_validate({"upstreams": {"up": upstream}, "models": [{"match": "*", "upstream": "up"}]})
+    given_out = []
+    for call_id in (CALL, CALL.replace("0001", "0002")):
+        session = Session(CallInfo(call_id, 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20), [], config)
+        session.begin(b'{"model":"gpt-5.5","input":"x"}')
+        if dialect == "responses":
+            answer: dict[str, Any] = response([function_call("call_0", "first_tool", "{}")])
+        else:
+            call = {"id": "call_0", "type": "function", "function": {"name": "first_tool", "arguments": "{}"}}
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+            answer = {"id": "m", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+        session.body(1, json.dumps(answer).encode())
+        effects = session.drain()
+        assert released(effects) == recorded(effects)
+        given_out += released(effects)
+    assert given_out == ([minted(CALL, 0), minted(CALL.replace("0001", "0002"), 0)] if is_ours else ["call_0", "call_0"])

@@ -372,6 +372,10 @@ def test_what_a_guardrail_masked_goes_nowhere() -> None:
         [made.begun(), made.ended("end_turn")[0], made.piece(0, text="x")], [made.begun(), ("contentBlockDelta", {"delta": {"text": 1}})],
         [made.begun(), made.ended("end_turn")[0], ("metadata", {"usage": {"inputTokens": "x"}})],
         [made.begun(), made.piece(0, toolResult=[{"text": "x"}])],
+        [made.begun(), made.piece(0, text="x"), made.piece(0, text="y", toolUse={"input": "{}"})],
+        [made.begun(), made.piece(0, text="x", citation={})],
+        [made.begun(), ("contentBlockStart", {"contentBlockIndex": 0, "start": {
+            "toolUse": {"toolUseId": "a", "name": "x"}, "toolResult": {"toolUseId": "a"}}})],
     ],
 )  # fmt: skip
 def test_what_the_api_forbids_is_refused(events: list[made.Event]) -> None:
@@ -449,6 +453,13 @@ def test_a_whole_answer_is_read_block_by_block() -> None:
     assert {"block video", "block image", "answer trace"} == {e.what for e in events if isinstance(e, Opaque)}
     assert isinstance(events[0], MessageStart) and isinstance(events[-1], MessageStop)
     assert ArgumentsDelta(4, '{"a":1.5}') in events and SignatureDelta(0, "c2ln") in events
-    for wrong in (b"[]", b"{", b'{"output": {}}', json.dumps(body | {"stopReason": "odd"}).encode()):
+    two = {"message": {"role": "assistant", "content": [{"text": "x", "toolUse": {"toolUseId": "i", "name": "n"}}]}}
+    for wrong in (
+        b"[]",
+        b"{",
+        b'{"output": {}}',
+        json.dumps(body | {"output": two}).encode(),
+        json.dumps(body | {"stopReason": "odd"}).encode(),
+    ):
         with pytest.raises(RemoteProtocolError):
             codecs.decode_whole("converse", wrong)

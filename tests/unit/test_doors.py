@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -14,9 +15,10 @@ import pytest
 from protocol.config import Upstream
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, UpstreamTokenMissing
-from providers.doors import bedrock
+from providers import sigv4
+from providers.doors import bedrock, vertex
 from providers.doors.azure import EntraDoor
-from providers.doors.plain import Door
+from providers.doors.plain import LARGE_BYTES, Door
 from providers.doors.table import open_door
 from providers.doors.vertex import VertexDoor
 from providers.sigv4 import AwsKey
@@ -165,6 +167,31 @@ def test_claude_in_its_envelopes(is_stream: bool, betas: tuple[str, ...]) -> Non
     assert headers.get("anthropic-beta", "") == ",".join(betas)
 
 
+@pytest.mark.parametrize(
+    "settings", [SIGNED | {"dialect": "anthropic"}, SIGNED | {"dialect": "converse"}, VERTEX | {"dialect": "anthropic"}]
+)
+@pytest.mark.parametrize(("size", "is_apart"), [(0, False), (LARGE_BYTES + 1, True)])
+def test_who_goes_through_a_large_body_keeps_nobody_waiting(
+    settings: dict[str, Any], size: int, is_apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 MB took 34 ms of the event loop, and on a busy machine 380."""
+    body = MESSAGES | {"stream": True, "messages": [{"role": "user", "content": 'ä\\"' + "x" * size}]}
+    threads = list[int]()
+
+    def noting(real: Any) -> Any:
+        def note(*args: Any, **kwargs: Any) -> Any:
+            threads.append(threading.get_ident())
+            return real(*args, **kwargs)
+
+        return note
+
+    for module, name in ((bedrock, "fields_of"), (vertex, "fields_of"), (sigv4, "sha256")):
+        monkeypatch.setattr(module, name, noting(getattr(module, name)))
+    *_, sent = made(settings, "converse m" if settings["dialect"] == "converse" else "messages", body)
+    assert threads and {thread != threading.get_ident() for thread in threads} == {is_apart}
+    assert sent["messages"] == body["messages"]
+
+
 @pytest.mark.parametrize("model", ["..", ".", "", "a\nb", 5])
 def test_a_model_that_no_path_can_hold_is_refused(model: Any) -> None:
     for settings in (BEARER, VERTEX):
@@ -233,6 +260,34 @@ def test_keys_that_sign_are_read_from_a_file(tmp_path: Path) -> None:
         assert "SECRET" not in refused.value.message
     file.write_text("[default]\naws_access_key_id = I\naws_secret_access_key = S%(x)s\naws_session_token = T\n")
     assert bedrock.read_key(upstream) == AwsKey("I", "S%(x)s", "T")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DOOR_ID", "AKIÄSECRET"), ("DOOR_ID", "AKIA SECRET"), ("DOOR_ID", "AKIA/SECRET"), ("DOOR_ID", "AKIA,SECRET"),
+        ("DOOR_TOKEN", "SECRET…"), ("DOOR_TOKEN", "SEC\x7fRET"), ("DOOR_TOKEN", "SECRET SECRET"),
+    ],
+)  # fmt: skip
+def test_a_key_that_no_header_can_hold_is_refused_where_it_is_read(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = {"DOOR_ID": "AKIA-_.1", "DOOR_KEY": "SÄCRET/+,", "DOOR_TOKEN": "a/b+c=="}
+    file = tmp_path / "keys"
+    names = {"DOOR_ID": "aws_access_key_id", "DOOR_KEY": "aws_secret_access_key", "DOOR_TOKEN": "aws_session_token"}
+    in_variables = Upstream.model_validate(SIGNED | {"dialect": "converse", "session_token_env": "DOOR_TOKEN"})
+    in_file = Upstream.model_validate({"dialect": "converse", "door": "bedrock", "region": "eu-central-1", "credentials_file": str(file)})
+    for values in (right, right | {name: value}):
+        for variable, one in values.items():
+            monkeypatch.setenv(variable, one)
+        file.write_text("[default]\n" + "".join(f"{names[variable]} = {one}\n" for variable, one in values.items()))
+        for upstream, place in ((in_variables, f"the variable {name}"), (in_file, f"{file}: {names[name]}")):
+            if values is right:
+                assert bedrock.read_key(upstream) == AwsKey(*right.values())
+                continue
+            with pytest.raises(UpstreamTokenMissing, match="no request can be signed") as refused:
+                bedrock.read_key(upstream)
+            assert place in refused.value.message and "SECRET" not in refused.value.message
 
 
 def test_an_expired_token_is_worth_another_try_if_there_is_another(tmp_path: Path) -> None:

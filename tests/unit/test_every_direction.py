@@ -1,6 +1,7 @@
 """Tools, choices, forms of the answer, searches and families: what each client's words become at each provider. A cell is a place of the
 written body, or what is refused or left out, by the client's own name of it. And no field of a request is lost without a word."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.target import Target
 from providers.doors import vertex
+from tests.support.checks.markdown import DOCS, names, tables
 
 Json = dict[str, Any]
 MODELS = {
@@ -298,6 +300,7 @@ NO_MEANING = {
     # of answers with sound in them, which nobody relays; and what is for the gateway alone
     ("openai", "modalities"), ("responses", "store"), ("responses", "stream_options"),
 }  # fmt: skip
+DROPPED = tables((DOCS / "protocol.md").read_text(encoding="utf-8"), "1.16 Names in x-sluice-dropped")[0][1:]
 STREAMS_IN_PATH = ("gemini", "converse")
 
 
@@ -324,6 +327,21 @@ def test_no_field_is_lost_without_a_word(client: str, name: str) -> None:
         assert dropped or written != write(client, beside, upstream)[0], upstream
         # an option of the neutral form never goes out as it is
         assert '"meaning"' not in json.dumps(written), upstream
+
+
+@pytest.mark.parametrize(("client", "upstream"), [(one, other) for one in CLIENTS for other in DIALECTS if one != other])
+def test_the_page_has_the_name_of_what_is_left_out(client: str, upstream: str) -> None:
+    asked: list[tuple[Json, tuple[str, ...]]] = [
+        ((TOOLS[client] if name in ("parallel_tool_calls", "tool_choice") else {}) | {name: value}, ())
+        for name, value in FIELDS[client].items()
+    ]
+    asked += [(said[client], families) for _, said, families, _ in ROWS if client in said]
+    found = set[str]()
+    for body, families in asked:
+        with contextlib.suppress(InvalidRequest):
+            found |= {*write(client, body, upstream, families)[1]}
+    listed = {(*names(row[0]), *names(row[1])): names(row[2]) for row in DROPPED}
+    assert listed.get((client, upstream), []) == sorted(found - {"thought_signature"})
 
 
 @pytest.mark.parametrize("dialect", [name for name, one in DIALECTS.items() if not one.takes_server_tools])

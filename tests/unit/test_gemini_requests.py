@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from protocol.errors import InvalidRequest
-from protocol.gemini.messages_write import NO_SIGNATURE, SYSTEM_MARK
-from protocol.gemini.names import Names
+from protocol.gemini.messages_write import NO_SIGNATURE
 from protocol.gemini.schema import openapi
+from protocol.gemini.tools_write import NAMES
 from protocol.json_schema import Unsupported
+from protocol.names import Names
+from protocol.turns_write import SYSTEM_MARK
 from tests.support.upstreams.gemini import MODEL, answer, body_of, call, piece, stored_turn, write
 
 USER: dict[str, Any] = {"role": "user", "content": "hi"}
@@ -168,11 +170,11 @@ def test_strict_tools_are_validated_and_what_has_no_word_is_noted() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "1st", "", "x" * 65, "weather!", "\u00fc", "-a"])
 def test_names_are_rewritten_each_to_one_of_its_own(name: str) -> None:
-    names = Names([name, "weather", name + "?"])
+    names = Names([name, "weather", name + "?"], NAMES)
     there = {names.upstream(one) for one in (name, "weather", name + "?")}
     assert len(there) == 3 and all(0 < len(one) <= 64 and (one[0].isalpha() or one[0] == "_") and one.isascii() for one in there)
     assert names.upstream("weather") == "weather" and set(names.changed().values()) == {name, name + "?"}
-    taken = Names([name, names.upstream(name)])
+    taken = Names([name, names.upstream(name)], NAMES)
     assert taken.upstream(name) != names.upstream(name), "a client's name that looks like ours is another tool"
 
 

@@ -135,6 +135,84 @@ async def test_a_client_that_goes_is_noticed_whatever_it_sent_before(size: int) 
         await gone.wait()
 
 
+@pytest.mark.parametrize("answer", ["none yet", "under way"])
+@pytest.mark.parametrize("size", [0, 4_000_000])
+async def test_a_client_that_goes_is_noticed_though_requests_wait(answer: str, size: int) -> None:
+    """What waits leaves the socket paused, and who does not read sees no end; nor does the kernel, where its buffers are full."""
+    waits, gone, begun = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(scope["path"])
+        link: Link = scope["extensions"][LINK]["link"]
+        await whole_body(link, receive)
+        link.when_lost(gone.set)
+        if answer == "under way":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"part", "more_body": True})
+        waits.set()
+        while not gone.is_set():
+            await asyncio.sleep(0.1)
+            if size and answer == "under way":
+                link.write(b": keepalive\n\n")
+
+    async with served(app) as (reader, writer), asyncio.timeout(10):
+        writer.write(b"POST /1 HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        await waits.wait()
+        if answer == "under way":
+            await reader.readuntil(b"part\r\n")
+        for name in b"23":
+            writer.write(b"POST /%c HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (name, size, b"x" * size))
+            await asyncio.sleep(0.05)
+        assert not gone.is_set()
+        writer.transport.abort()
+        await gone.wait()
+    assert begun == ["/1"]
+
+
+async def test_a_client_that_sends_no_more_gets_the_answers_to_what_waits() -> None:
+    go_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await whole_body(scope["extensions"][LINK]["link"], receive)
+        await go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+    async with served(app) as (reader, writer), asyncio.timeout(10):
+        for name in b"123":
+            writer.write(b"POST /%c HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n" % name)
+            await asyncio.sleep(0.02)
+        writer.write_eof()
+        # the client is asked once whether it is there
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await asyncio.sleep(0.25)
+        go_on.set()
+        answers = await reader.read()
+    assert answers.startswith(b"HTTP/1.1 200") and [answers.count(path) for path in (b"\n/1", b"\n/2", b"\n/3")] == [1, 1, 1]
+
+
+async def test_what_a_client_sends_behind_a_request_that_waits_stays_in_its_socket() -> None:
+    """Neither kept in memory nor read to look for the end."""
+    waits, over = asyncio.Event(), asyncio.Event()
+    links = list[Link]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        links.append(scope["extensions"][LINK]["link"])
+        await whole_body(links[0], receive)
+        links[0].when_lost(over.set)
+        waits.set()
+        await over.wait()
+
+    async with served(app) as (_, writer), asyncio.timeout(10):
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        await waits.wait()
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 30000000\r\n\r\n" + b"x" * 30_000_000)
+        await asyncio.sleep(0.3)
+        assert len(links[0]._connection.cycle.body) < 1_000_000
+        writer.transport.abort()
+        await over.wait()
+
+
 async def test_a_client_that_went_before_is_said_at_once_and_one_that_has_its_answer_not_at_all() -> None:
     links, told, go_on, over = list[Link](), list[str](), asyncio.Event(), asyncio.Event()
 
@@ -208,7 +286,7 @@ async def test_who_was_answered_and_sends_on_has_a_time_too(monkeypatch: pytest.
         writer.write(first)
         await reader.readuntil(b"ok")
         writer.write(then)
-        while not reader.at_eof():
+        while not (reader.at_eof() or reader.exception()):
             if then != b"once":
                 writer.write(then)
             await asyncio.sleep(0.01)

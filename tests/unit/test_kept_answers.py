@@ -34,9 +34,11 @@ def body(**said: Any) -> bytes:
 
 
 def make(asked: bytes, facts: dict[str, bytes] | None = None, limits: dict[str, int] | None = None) -> OwnedCall:
-    upstream = {"dialect": "openai", "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
-    said = {"upstreams": {"up": upstream}, "models": [{"match": "chat-*", "upstream": "up"}], "limits": limits or {}}
-    info = CallInfo(CALL, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000)
+    upstream = {"base_url": "http://127.0.0.1:1", "api_key_env": "X"}
+    upstreams = {name: {"dialect": name, **upstream} for name in ("openai", "responses")}
+    models = [{"match": "chat-*", "upstream": "openai"}, {"match": "gpt-*", "upstream": "responses"}]
+    said = {"upstreams": upstreams, "models": models, "limits": limits or {}}
+    info = CallInfo(CALL, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000, server_tools=("mcp",))
     call = OwnedCall(
         START, "t", "1-0", Session(info, [], Config.model_validate(said)), policy_header="p@r", released=0, digest="", recorded=0
     )
@@ -182,3 +184,68 @@ def test_an_input_is_listed_with_ids_that_stay() -> None:
     first, again = (KEEPER.listed([*BEFORE, {"role": "assistant", "content": "x"}]) for _ in range(2))
     assert first == again and len({item["id"] for item in first}) == 3 and first[1] == USED
     assert first[0]["content"] == [{"type": "input_text", "text": "first"}] and first[2]["type"] == "message"
+
+
+QUESTION = "mcpr_0197a1b2000070008000000000000001_1"
+ASKED = {"type": "mcp_approval_request", "id": QUESTION, "name": "f", "server_label": "box", "arguments": '{"a":1}'}
+YES = {"type": "mcp_approval_response", "approval_request_id": QUESTION, "approve": True}
+RELEASED = KeptAnswers(questions={QUESTION: ASKED})
+LATER = KeptAnswers(before=[ASKED, YES], answers=1, questions={QUESTION: ASKED})
+
+
+def lets_run(*items: dict[str, Any], **said: Any) -> bytes:
+    return json.dumps({"model": "gpt-5.5", "input": [{"role": "user", "content": "go"}, *items], "store": False} | said).encode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        (lets_run(ASKED, YES), None),
+        (lets_run(ASKED, YES).replace(b"mcp_approval_response", b"mcp\\u005fapproval_response"), None),
+        (lets_run(ASKED, YES), KeptAnswers()),
+        (lets_run(YES), RELEASED),
+        (lets_run(ASKED | {"arguments": '{"a":2}'}, YES), RELEASED),
+        (lets_run(ASKED | {"server_label": "other"}, YES), RELEASED),
+        (lets_run(ASKED | {"name": "g"}, YES), RELEASED),
+        (lets_run(ASKED | {"more": 1}, YES), RELEASED),
+        (lets_run(ASKED, YES, ASKED | {"name": "g"}), RELEASED),
+        (lets_run(ASKED, YES, ASKED | {"id": "mcpr_own"}, YES | {"approval_request_id": "mcpr_own"}), RELEASED),
+        (lets_run(YES, previous_response_id=EARLIER), KeptAnswers(before=[ASKED], answers=1)),
+        (lets_run(ASKED | {"name": "g"}, previous_response_id=EARLIER), LATER),
+    ],
+)  # fmt: skip
+def test_nobody_lets_a_call_run_that_was_not_decided(asked: bytes, kept: KeptAnswers | None) -> None:
+    call = make(asked, {layout.ANSWERS_FIELD: pack(kept)} if kept is not None else {})
+    if kept is None and call.open_lookup is not None:
+        call.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers()), 2)
+    said = reply(call)[0]
+    error = json.loads(said.data)["error"]
+    assert said.dispatch is None and (said.status, error["code"], error["param"]) == (400, "approval_not_found", "input")
+    assert "mcpr_" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        (lets_run(ASKED, YES), RELEASED),
+        (lets_run(ASKED | {"status": None}, YES, YES), RELEASED),
+        (lets_run(YES, previous_response_id=EARLIER), KeptAnswers(before=[ASKED], answers=1, questions={QUESTION: ASKED})),
+        (lets_run(ASKED, YES | {"approve": False}), None),
+        (lets_run(ASKED), None),
+    ],
+)  # fmt: skip
+def test_a_call_that_was_decided_may_run(asked: bytes, kept: KeptAnswers | None) -> None:
+    call = make(asked)
+    assert (call.open_lookup is None) is (kept is None)
+    if kept is not None:
+        assert isinstance(call.open_lookup, WantedAnswers) and call.open_lookup.questions == (QUESTION,)
+        call.feed_fact(layout.ANSWERS_FIELD, pack(kept), 2)
+    assert reply(call)[0].dispatch is not None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"approve": "yes"}, {"approve": 1}, {"approve": None}, {"approval_request_id": 3}, {"Approve": True}, {"reason": 1}], ids=str
+)
+def test_an_approval_that_could_be_read_in_two_ways_is_refused(wrong: dict[str, Any]) -> None:
+    said = reply(make(lets_run(ASKED, {"type": "mcp_approval_response", "approval_request_id": "x", "approve": False} | wrong)))[0]
+    assert said.status == 400 and json.loads(said.data)["error"]["param"] in ("input", "approve")

@@ -75,10 +75,15 @@ def test_a_server_tool_under_another_name_is_refused() -> None:
 
 
 def test_many_names_that_become_one_cost_linear_time() -> None:
-    tools = [{"type": "function", "function": {"name": "ä" * 130 + chr(0x4E00 + n)}} for n in range(1000)]
-    began = time.process_time()
-    send("openai", "anthropic", tools=tools)
-    assert time.process_time() - began < 0.5
+    def seconds(count: int) -> float:
+        tools = [{"type": "function", "function": {"name": "ä" * 130 + chr(0x4E00 + n)}} for n in range(count)]
+        began = time.thread_time()
+        send("openai", "anthropic", tools=tools)
+        return time.thread_time() - began
+
+    # the first loads what it needs; a collection of garbage or another thread's turn is not theirs
+    few, many = (min(seconds(count) for _ in range(4)) for count in (125, 1000))
+    assert many < 0.5 and many / few < 24, (few, many)
 
 
 def test_what_was_left_out_is_noted_up_to_a_bound() -> None:

@@ -218,6 +218,10 @@ CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
         {"type": "function_call", "name": "f", "namespace": "ns", "arguments": '{"a":1}'},
     ),
     (
+        Tool("f"), BlockStart(0, BlockKind.TOOL_USE, "c", "ns.f", {"namespace": "ns"}), "{}",
+        {"type": "function_call", "name": "ns.f"},
+    ),
+    (
         Tool("free", kind="custom"), BlockStart(0, BlockKind.TOOL_USE, "c", "free"), '{"input":"a\\"b"}',
         {"type": "custom_tool_call", "name": "free", "input": 'a"b'},
     ),
@@ -235,7 +239,7 @@ CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
     ),
     (
         None, BlockStart(0, BlockKind.TOOL_USE, "mcpr_1", "f", {"executor": "mcp_pending", "server_label": "s"}), "{}",
-        {"type": "mcp_approval_request", "id": "mcpr_1", "name": "f", "server_label": "s", "arguments": "{}"},
+        {"type": "mcp_approval_request", "id": f"mcpr_{CALL.replace('-', '')}_0", "name": "f", "server_label": "s", "arguments": "{}"},
     ),
     (
         None, BlockStart(0, BlockKind.TOOL_USE, "c", "f", {"caller": {"type": "program", "caller_id": "p"}}), "{}",
@@ -278,6 +282,36 @@ def test_what_a_provider_ran_is_one_item_and_shows_what_was_asked_for() -> None:
     # its result was withheld: the call is told alone
     [alone] = whole([START, *search, END])["output"]
     assert alone["type"] == "web_search_call"
+
+
+NUMBERS = "1.10 1E2 -0 -0.0 1e-7 123456789012345678901234567890 0.1000000000000000055511151231257827".split()
+SAID = ",".join(f'"n{place}":{number}' for place, number in enumerate(NUMBERS))
+OBJECTS = [
+    '{"type":"web_search_call","id":"i","status":"completed","action":{"type":"search","query":"q",%s}}',
+    '{"type":"file_search_call","id":"i","status":"completed","queries":["q",{%s}],"results":null}',
+    '{"type":"shell_call","call_id":"i","status":"completed","action":{"commands":["ls"],%s}}',
+    '{"type":"shell_call","call_id":"i","status":"completed","environment":{"type":"container_auto"},"action":{"commands":["ls"],%s}}',
+    '{"type":"apply_patch_call","call_id":"i","status":"completed","operation":{"type":"delete_file","path":"a",%s}}',
+    '{"type":"computer_call","call_id":"i","status":"completed","actions":[{"type":"click",%s}]}',
+    '{"type":"tool_search_call","call_id":"i","status":"completed","execution":"server","arguments":{"query":"q",%s}}',
+]
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("written", OBJECTS)
+def test_numbers_of_a_call_are_written_as_they_came(written: str, is_streamed: bool) -> None:
+    """Policies decided on this text, and the provider ran it: another spelling of a number may be another number."""
+    item = written % SAID
+    answer = f'{{"id":"r","model":"m","status":"completed","output":[{item}]}}'
+    done = f'data: {{"type":"response.output_item.done","output_index":0,"item":{item}}}\n\n'
+    last = f'data: {{"type":"response.completed","response":{answer}}}\n\n'
+    # the last event alone has it where a proxy keeps the others back
+    for upstream in ((done, last), (last,)) if is_streamed else ((answer,),):
+        text = "".join(upstream).encode()
+        events = decode("responses", [text]) if is_streamed else DIALECTS["responses"].decode_whole(text, frozenset())
+        assert SAID in "".join(e.text for e in events if isinstance(e, ArgumentsDelta))
+        for stream in (True, False):
+            assert SAID in encoded(events, stream=stream).decode()
 
 
 def test_sealed_reasoning_goes_to_who_asked_and_only_that_of_this_dialect() -> None:

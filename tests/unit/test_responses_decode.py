@@ -290,6 +290,9 @@ def test_a_call_of_a_server_is_told_while_it_runs() -> None:
     assert only(decode([*made[:3], begun, *made[3:]]), BlockStart)[1].body["output"] == "found"
     with pytest.raises(RemoteProtocolError, match="something else"):
         decode([*made[:3], begun | {"arguments": "{}"}, *made[3:]])
+    for field in ("name", "server_label"):
+        with pytest.raises(RemoteProtocolError, match="two names"):
+            decode([*made[:3], begun, {**made[3], "item": {**made[3]["item"], field: "another"}}, *made[4:]])
 
 
 def test_a_question_has_not_run() -> None:
@@ -426,3 +429,18 @@ def test_a_call_of_a_type_of_its_own_has_no_other_fields() -> None:
     (start,) = only(found, BlockStart)
     assert start.body == {"item": "shell_call", "environment": {"type": "local"}} and start.name == "shell"
     assert {e.what for e in only(found, Opaque)} == {f"shell_call field {name}" for name in other}
+
+
+def test_what_a_call_of_the_providers_was_asked_for_may_be_its_arguments() -> None:
+    """xAI says so what code it ran: policies read it with the call, not with its result."""
+    ran = {
+        "type": "code_interpreter_call",
+        "name": "code_execution",
+        "call_id": "",
+        "arguments": '{"code":"print(1)"}',
+        "status": "completed",
+    }
+    found = decode(events([ran, message("1")]))
+    [call, result, _] = only(found, BlockStart)
+    assert (call.kind, call.name) == (BlockKind.SERVER_TOOL_USE, "code_interpreter")
+    assert said(found)[call.index] == ran["arguments"] and "print" not in json.dumps(result.body)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from protocol import codecs
@@ -19,11 +20,23 @@ from protocol.target import Target, Translated
 CLIENTS = Path(__file__).parents[2].parent / "shared" / "dialect-streams" / "clients"
 PNG = "iVBORw0KGgo="
 FUNCTION = {"type": "function", "name": "look", "description": "looks", "parameters": {"type": "object", "properties": {}}}
+MCP = {"type": "mcp", "server_label": "box", "server_url": "https://a.example/"}
+ELSEWHERE = MCP | {"server_url": "https://b.example/"}
 ALL = frozenset(("web_search", "code_execution", "mcp", "files", "context_management", "file_search", "image_generation", "tool_search"))
 
 
 def read(**fields: Any) -> ChatRequest:
     return DIALECTS["responses"].decode_request(json.dumps({"model": "m", "input": "hi", **fields}).encode())
+
+
+def brings(*tools: dict[str, Any], execution: str = "") -> dict[str, Any]:
+    if not execution:
+        return {"type": "additional_tools", "role": "developer", "tools": [*tools]}
+    return {"type": "tool_search_output", "call_id": "c", "execution": execution, "status": "completed", "tools": [*tools]}
+
+
+def searched(execution: str) -> dict[str, Any]:
+    return {"type": "tool_search_call", "call_id": "c", "execution": execution, "arguments": {}}
 
 
 def parts(item: dict[str, Any]) -> list[Any]:
@@ -150,6 +163,7 @@ def test_tools_are_named_as_policies_know_them() -> None:
     assert request.tools[-1].outer == {"item": 0} and write_tools(list(request.tools[:-1])) == tools
 
 
+TUNNEL = {"type": "mcp", "server_label": "box", "tunnel_id": "1"}
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
     ({"background": True}, "background", "unsupported_parameter"),
@@ -172,6 +186,14 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [{"type": "shell_call", "call_id": "c", "action": "ls"}]}, "input", "invalid_request"),
     ({"input": [{"type": "additional_tools", "tools": [{"type": "strange"}]}]}, "input", "invalid_request"),
     ({"input": [{"type": "additional_tools", "tools": "x"}]}, "input", "invalid_request"),
+    ({"tools": [MCP], "input": [brings(ELSEWHERE)]}, "tools", "invalid_request"),
+    ({"tools": [MCP], "input": [searched("client"), brings(ELSEWHERE, execution="client")]}, "tools", "invalid_request"),
+    ({"tools": [MCP], "input": [searched("server"), brings(ELSEWHERE, execution="server")]}, "tools", "invalid_request"),
+    ({"tools": [MCP], "input": [searched("server"), brings(ELSEWHERE, execution="client")]}, "tools", "invalid_request"),
+    ({"input": [brings(MCP, execution="server"), brings(MCP), brings(ELSEWHERE, execution="server")]}, "tools", "invalid_request"),
+    ({"tools": [TUNNEL], "input": [brings(TUNNEL | {"tunnel_id": "2"})]}, "tools", "invalid_request"),
+    ({"input": [brings({"type": "strange"}, execution="server")]}, "input", "invalid_request"),
+    ({"input": [{**brings(execution="server"), "tools": "x"}]}, "input", "invalid_request"),
     ({"tools": [{"type": "strange"}]}, "tools", "invalid_request"),
     ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "tools", "invalid_request"),
     ({"tools": [FUNCTION, FUNCTION]}, "tools", "invalid_request"),
@@ -315,6 +337,7 @@ CANNOT: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "user", "content": "q"}, {"type": "shell_call", "call_id": "c", "action": {}}]}, "input"),
     ({"input": [{"role": "user", "content": "q"}, CARRIED[3]]}, "input"),
     ({"input": [{"role": "user", "content": "q"}, CARRIED[6]]}, "input"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]}]}, "input"),
     ({"moderation": {"model": "m"}}, "moderation"),
     ({"reasoning": {"effort": "strange"}}, "reasoning"),
 ]
@@ -326,6 +349,7 @@ def test_what_would_change_the_meaning_is_refused_by_name(fields: dict[str, Any]
     with pytest.raises(InvalidRequest) as refused:
         sent(read(**fields), dialect)
     assert refused.value.param == param
+    assert "messages" not in refused.value.message, "which is another dialect's word"
 
 
 FAMILY: list[dict[str, Any]] = [
@@ -334,6 +358,7 @@ FAMILY: list[dict[str, Any]] = [
     {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
     {"tools": [{**FUNCTION, "allowed_callers": ["programmatic"]}]},
     {"input": [{"type": "additional_tools", "tools": [{"type": "web_search"}]}]},
+    {"input": [brings(MCP, execution="server")]},
     {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
     {"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "file_id": "f"}]}]},
     {"input": [CARRIED[2]]},
@@ -443,6 +468,26 @@ def test_tools_that_items_bring_follow_the_list_and_the_list_follows_them() -> N
     turns = (request.turns[0], type(request.turns[1])("user", (told,)))
     less = ChatRequest(**{n: getattr(request, n) for n in ChatRequest.__struct_fields__} | {"turns": turns})
     assert [t.name for t in reconciled(request, less).tools] == ["look"]
+
+
+@pytest.mark.parametrize("execution", ["", "client", "server"])
+def test_what_a_provider_is_told_of_its_tools_is_in_the_list_of_tools(execution: str) -> None:
+    item = brings({**MCP, "defer_loading": True}, FUNCTION, execution=execution)
+    items = [{"role": "user", "content": "q"}, *([searched(execution)] if execution else []), item]
+    request = read(input=items)
+    assert "mcp_box" in [t.name for t in request.tools] and sent(request, "responses")[0].keys() & {"tools"} == set()
+    again = reconciled(request, msgspec.structs.replace(request, temperature=0.5))
+    assert again.tools == request.tools and sent(again, "responses")[0]["input"][-1] == item
+    offered = read(input=items, tools=[MCP])
+    assert [t.name for t in offered.tools if t.kind == "server"] == ["mcp_box"]
+    assert sent(offered, "responses")[0]["tools"] == [MCP]
+    # a policy that takes a server away means all places where it stands
+    if execution != "server":
+        without = msgspec.structs.replace(request, tools=tuple(t for t in request.tools if t.kind != "server"))
+        assert "mcp" not in json.dumps(sent(reconciled(request, without), "responses")[0])
+    for one in (request, offered) if execution == "server" else (offered,):
+        with pytest.raises(Unclear, match="stands in an item"):
+            reconciled(one, msgspec.structs.replace(one, tools=tuple(t for t in one.tools if t.kind != "server")))
 
 
 def test_what_a_policy_cannot_mean_is_refused() -> None:

@@ -107,6 +107,30 @@ def test_what_a_program_called_says_so_again() -> None:
     assert items[2]["caller"] == caller
 
 
+NUMBERS = '"a":1.10,"b":1E2,"c":-0,"d":123456789012345678901234567890'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '"type":"web_search_call","action":{"type":"search","query":"q",%s}',
+        '"type":"shell_call","environment":{"type":"container_auto"},"action":{"commands":["ls"],%s}',
+        '"type":"file_search_call","queries":["q",{%s}]',
+        '"type":"tool_search_call","execution":"server","arguments":{%s}',
+    ],
+)
+def test_numbers_of_a_call_go_back_as_they_came(said: str) -> None:
+    item = f'{{"id":"i","call_id":"i","status":"completed",{said % NUMBERS}}}'
+    whole = json.dumps(response([function_call("call_1", "f", "{}")])).replace('"output": [', f'"output": [{item},')
+    builder = DIALECTS["responses"].turn_builder()
+    builder.take(whole.encode())
+    assert builder.complete
+    call = max(b["index"] for b in builder.content())
+    [turn] = unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ("call_1",), blocks=(call,))]))
+    merged, *_ = DIALECTS["responses"].with_turns(asked(ToolUsePart("call_1", "f", "{}")), [turn], upstream="up")
+    assert NUMBERS in (codecs.encode_request(merged, Target(dialect="responses")).body or b"").decode()
+
+
 @pytest.mark.parametrize("damage", ["cut", "unknown", "changed"])
 def test_a_turn_that_is_not_understood_is_not_sent_back(damage: str) -> None:
     builder, made = DIALECTS["responses"].turn_builder(), events([message("Hello")])

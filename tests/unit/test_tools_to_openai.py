@@ -9,7 +9,7 @@ import pytest
 from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
-from protocol.openai_chat.names import Names
+from protocol.names import Names
 from protocol.server_tools.data import table
 from protocol.server_tools.typed import as_function
 from protocol.target import Target

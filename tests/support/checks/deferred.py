@@ -9,7 +9,7 @@ from policy.session.effects import Dispatch
 from protocol.config import Config
 from protocol.records import Record
 from protocol.request import DialectName
-from tests.support.checks.order import check_chat_frames, check_messages_frames
+from tests.support.checks.order import check_chat_frames, check_messages_frames, check_responses_frames
 from tests.support.clients.answering import Answer
 from tests.support.clients.sdk_answers import WAYS
 from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text
@@ -40,6 +40,7 @@ TOOL_NAMES = ("deploy", "look")
 TOOLS: dict[DialectName, list[dict[str, Any]]] = {
     "openai": [{"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in TOOL_NAMES],
     "anthropic": [{"name": n, "input_schema": {"type": "object"}} for n in TOOL_NAMES],
+    "responses": [{"type": "function", "name": n, "parameters": {"type": "object"}} for n in TOOL_NAMES],
 }
 
 
@@ -127,8 +128,11 @@ def of(records: Sequence[Record], kind: Any) -> list[Any]:
     return [r for r in records if isinstance(r, kind)]
 
 
+_FRAMES = {"openai": check_chat_frames, "anthropic": check_messages_frames, "responses": check_responses_frames}
+
+
 def check_frames(a: Answer) -> None:
-    (check_messages_frames if a.client == "anthropic" else check_chat_frames)(a.data)
+    _FRAMES[a.client](a.data)
 
 
 def ended(a: Answer, way: Any = None) -> dict[str, Any]:

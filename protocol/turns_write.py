@@ -1,0 +1,103 @@
+"""Turns of a request that crosses: what their writers for all dialects have in common (docs/protocol.md 1.10)."""
+
+from collections.abc import Sequence
+from typing import NoReturn, assert_never
+
+import msgspec
+
+from protocol.fields import invalid
+from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.neutral import (
+    AnyTurn,
+    MediaPart,
+    NeutralPart,
+    NeutralTurn,
+    ProviderCallPart,
+    ProviderResultPart,
+    RefusalPart,
+    SummaryPart,
+    kind_of,
+)
+from protocol.request import OtherPart, TextPart, ToolResultPart
+from protocol.server_tools import history as provider_history
+from protocol.target import Draft
+
+SYSTEM_MARK = "[system message] "
+"""Before a system message that stands where only a user's may."""
+
+
+def asks(turn: AnyTurn) -> bool:
+    """Does the turn say something beside results?"""
+    return any(not isinstance(p, ToolResultPart) for p in turn.parts)
+
+
+def last_asked(turns: Sequence[AnyTurn]) -> int:
+    """Return where the user asks last, -1 for nowhere: the assistant's turn behind it still goes on."""
+    return max((i for i, t in enumerate(turns) if t.role == "user" and asks(t)), default=-1)
+
+
+def misplaced(part: NeutralPart) -> NoReturn:
+    """Refuse a part that the dialect does not take where it is."""
+    invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider in this place", "messages")
+
+
+def note_system(draft: Draft, turns: Sequence[NeutralTurn]) -> None:
+    """Note what is beside the texts of the leading system messages: it is left out."""
+    for said in turns:
+        beside = {n: v for p in said.parts if isinstance(p, TextPart) for n, v in p.extra.items()}
+        draft.note("system[]", beside | said.extra)
+
+
+def system_text(draft: Draft, parts: Sequence[NeutralPart]) -> str:
+    """Return the text of a later system message. Raises InvalidRequest where there is more than that."""
+    for part in parts:
+        if not isinstance(part, TextPart):
+            misplaced(part)
+        draft.note("messages[]", part.extra)
+    return "".join(p.text for p in parts if isinstance(p, TextPart))
+
+
+class Answers:
+    """The earlier answers of one request, for dialects that have no words but text for what a provider ran in them."""
+
+    def __init__(self, draft: Draft, turns: Sequence[AnyTurn]) -> None:
+        self._draft, self._results = draft, provider_history.results_of(turns)
+
+    def texts(
+        self,
+        part: TextPart | RefusalPart | SummaryPart | ProviderCallPart | ProviderResultPart | ToolResultPart | MediaPart | OtherPart,
+        before: Sequence[str],
+    ) -> list[str]:
+        """Return what a part says, behind the texts `before` it. Raises InvalidRequest for one that no answer has."""
+        match part:
+            case TextPart():
+                self._draft.note("messages[]", part.extra)
+                return [part.text]
+            case RefusalPart() | SummaryPart():
+                return _aside(part.text, before)
+            case ProviderCallPart():
+                self._draft.drop(f"messages[].{part.kind}")
+                # a result is one call's: told again for every call of its id, it would cost its size each time
+                return _aside(provider_history.told(part, self._results.pop(part.id, None)), before)
+            case ProviderResultPart():
+                self._draft.drop(f"messages[].{part.kind}")
+                return []
+            case ToolResultPart() | MediaPart() | OtherPart():
+                misplaced(part)
+            case _:
+                assert_never(part)
+
+
+def _aside(text: str, before: Sequence[str]) -> list[str]:
+    """The pieces for a text that is not of the answer itself."""
+    return [("\n\n" if any(before) else "") + text + "\n\n"] if text else []
+
+
+def read_input(identity: str, arguments: str) -> msgspec.Raw:
+    """Return the arguments of the call of this id as JSON for its input. Raises InvalidRequest: arguments are never guessed."""
+    text = normal_arguments(arguments)
+    try:
+        loads_arguments(text)
+    except AmbiguousJson as error:
+        invalid(f"the arguments of the tool call {identity[:60]!r} cannot be read: {error}", "messages")
+    return msgspec.Raw(text.encode())
