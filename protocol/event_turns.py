@@ -83,6 +83,8 @@ class EventTurnBuilder(TurnBuilder):
 
     def content(self) -> list[dict[str, Any]]:
         """The blocks in their order, as `TurnBlock` in builtins."""
+        for index in list(self._pieces):
+            self._close(index)
         return [msgspec.to_builtins(self._blocks[index]) for index in sorted(self._blocks)]
 
     def _take(self, events: Iterable[Event]) -> None:
@@ -187,6 +189,8 @@ def _parts(
         elif (part := write(block, None)) is not None:
             yield part
     yield from own
+    recorded = {block.index for block in blocks}
+    yield from (call for index, call in of_block.items() if index not in recorded)
 
 
 def _words(texts: Iterable[str]) -> str:

@@ -53,6 +53,9 @@ class TurnBuilder(ABC):
     `complete` is true once the last answer ended properly; after anything that is not understood it stays false.
     """
 
+    goes_on = False
+    """May there be more of the turn after what makes it complete?"""
+
     def __init__(self) -> None:
         self.container, self.container_expires_at, self.stop_reason = "", "", ""
         self._size = 0

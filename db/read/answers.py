@@ -24,8 +24,8 @@ from protocol.errors import AuditUnavailable
 from protocol.json_strict import dumps
 from protocol.kept import Asked, Keeper, KeptAnswers, Missing, WantedAnswers
 
-WALK_S = 10.0
-"""How long a whole conversation may take to be read."""
+WALK_S = 4.0
+"""How long a whole conversation may take to be read: less than `limits.claim_s`, after which its client is told that nobody took it."""
 MAX_ANSWER_BYTES = 48 * 2**20
 """Of an answer and its request as they are on record."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2

@@ -90,7 +90,8 @@ class _Reading:
     @property
     def is_done(self) -> bool:
         """Is the turn complete, or broken for good?"""
-        return self.builder.is_broken or (self.builder.complete and not self.builder.is_paused)
+        builder = self.builder
+        return builder.is_broken or (builder.complete and not builder.is_paused and not builder.goes_on)
 
     def turn(self, *, is_settled: bool) -> _Turn | None:
         """The turn; None while more may come."""

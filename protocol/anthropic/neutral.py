@@ -147,7 +147,7 @@ def _block(block: dict[str, Any]) -> NeutralPart:
             return _document(block, mark)
         case "search_result":
             title, source, parts = _string(block, "title"), _string(block, "source"), _content(block.get("content"))
-            return MediaPart(media="search_result", title=title, url=source, parts=parts, extra=mark)
+            return MediaPart(media="search_result", title=title, url=source, parts=parts, extra=mark | _cited(block))
         case "tool_reference":
             return TextPart(f"[tool {_string(block, 'tool_name')}]", mark)
         case kind:
@@ -179,9 +179,14 @@ def _image(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
     return MediaPart(media="image", file_id=str(source.get("file_id")), extra=extra)
 
 
+def _cited(block: dict[str, Any]) -> dict[str, Any]:
+    """Whether an answer is to say what it has from here."""
+    citations = block.get("citations")
+    return {"citations": citations} if isinstance(citations, dict) and citations.get("enabled") else {}
+
+
 def _document(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
-    source, citations = _source(block), block.get("citations")
-    extra = {**mark, "citations": citations} if isinstance(citations, dict) and citations.get("enabled") else mark
+    source, extra = _source(block), mark | _cited(block)
     title, context = (v if isinstance(v := block.get(name), str) else "" for name in ("title", "context"))
     part = MediaPart(media="document", media_type=str(source.get("media_type") or ""), title=title, context=context, extra=extra)
     match source.get("type"):

@@ -11,7 +11,7 @@ import msgspec
 
 from protocol.bounds import MAX_BLOCKS
 from protocol.converse.failures import exception
-from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start
+from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start, says_something
 from protocol.converse.usage import read_usage
 from protocol.converse.whole import decode_whole as decode_whole
 from protocol.converse.wire import (
@@ -72,6 +72,8 @@ class StreamDecoder:
         self._open: dict[int, _Block] = {}
         self._seen: set[int] = set()
         self._stop: StopReason | None = None
+        self._held = -1
+        """The text block whose end waits: a block that has citations and no text is about it."""
         self._usage, self._native = Usage(), dict[str, Any]()
 
     def feed(self, chunk: bytes) -> list[Event]:
@@ -101,13 +103,13 @@ class StreamDecoder:
         self._is_done = True
         if self._stop is not None:
             return [self._end()]
-        return [UpstreamFailed("api_error", "the upstream ended its answer without finishing it")]
+        return [*self._let_go(), UpstreamFailed("api_error", "the upstream ended its answer without finishing it")]
 
     def _failed(self, kind: str | None, headers: Mapping[str, str], payload: bytes) -> list[Event]:
         if kind not in ("exception", "error"):
             raise RemoteProtocolError("upstream sent a message that is neither an event nor an error")
         self._is_done = True
-        return [exception(headers, payload, is_first=not self._has_begun)]
+        return [*self._let_go(), exception(headers, payload, is_first=not self._has_begun)]
 
     def _take(self, name: str, payload: bytes) -> list[Event]:
         match name:
@@ -155,15 +157,17 @@ class StreamDecoder:
     def _start(self, event: StartEvent) -> list[Event]:
         index, start = event.contentBlockIndex, event.start
         refuse_several(start)
+        before = self._let_go()
         if start.toolUse is not None:
             first = call_start(index, start.toolUse)
             self._new(index, first.kind if isinstance(first, BlockStart) else BlockKind.OPAQUE)
-            return [first] if start.toolUse.input is None else [first, Opaque("contentBlockStart.start.toolUse input")]
+            given = [] if start.toolUse.input is None else [Opaque("contentBlockStart.start.toolUse input")]
+            return [*before, first, *given]
         if start.toolResult is not None:
             self._new(index, BlockKind.OTHER).result = start.toolResult, list(start.toolResult.content)
-            return []
+            return before
         self._new(index, BlockKind.OPAQUE)
-        return [Opaque("block image" if start.image is not None else "block")]
+        return [*before, Opaque("block image" if start.image is not None else "block")]
 
     def _delta(self, payload: bytes) -> list[Event]:
         unknown: list[str] = []
@@ -233,7 +237,7 @@ class StreamDecoder:
         """Return the beginning of a block of this kind, where it has not begun."""
         if block.kind is None:
             block.kind = kind
-            return [BlockStart(index, kind)]
+            return [*self._let_go(), BlockStart(index, kind)]
         self._check(index, block, kind)
         return []
 
@@ -253,20 +257,34 @@ class StreamDecoder:
 
     def _ended(self, index: int, block: _Block) -> list[Event]:
         if block.kind is None or block.kind is BlockKind.OPAQUE:
+            if self._held >= 0:
+                return [citation(self._held, found) for found in block.cited]
             return [Opaque("citation of no text") for _ in block.cited]
+        before = self._let_go()
+        if block.kind is BlockKind.TEXT:
+            self._held = index
+            return before
         if block.result is not None:
-            return [result_start(index, *block.result), BlockStop(index)]
+            return [*before, result_start(index, *block.result), BlockStop(index)]
         if block.pieces:
-            return [redacted_start(index, block.pieces), BlockStop(index)]
+            return [*before, redacted_start(index, block.pieces), BlockStop(index)]
         signed = [SignatureDelta(index, "".join(block.signature))] if block.signature else []
-        return [*signed, BlockStop(index)]
+        return [*before, *signed, BlockStop(index)]
+
+    def _let_go(self) -> list[Event]:
+        """Return the end of the text that waited for citations."""
+        if self._held < 0:
+            return []
+        index, self._held = self._held, -1
+        return [BlockStop(index)]
 
     def _message_stop(self, event: MessageStopEvent) -> list[Event]:
         self._in_message()
         reason = read_reason(event.stopReason)
         # a message that is cut may end without the stop of its last block
         stops: list[Event] = [e for index in list(self._open) for e in self._ended(index, self._open.pop(index))]
-        if event.additionalModelResponseFields not in (None, {}):
+        stops += self._let_go()
+        if says_something(event.additionalModelResponseFields):
             stops.append(Opaque("messageStop additionalModelResponseFields"))
         if isinstance(reason, UpstreamFailed):
             self._is_done = True

@@ -171,7 +171,8 @@ class MessageWriter:
                 content = [b for p in part.parts for b in self._part(p)]
                 if any(b.keys() != {"text"} for b in content):
                     invalid("a search result in messages must hold text alone for this model's provider", "messages")
-                return {"searchResult": {"source": part.url or "", "title": part.title, "content": content}}
+                cited = {"citations": {"enabled": True}} if part.extra.get("citations") else {}
+                return {"searchResult": {"source": part.url or "", "title": part.title, "content": content, **cited}}
         invalid(f"{part.media} cannot be sent to this model's provider", "messages")
 
     def _document(self, part: MediaPart) -> _Block:

@@ -35,6 +35,13 @@ def read_reason(word: str) -> StopReason | UpstreamFailed:
     return _REASONS[word]
 
 
+def says_something(fields: Any, depth: int = 3) -> bool:
+    """Does what a model added of its own say anything? Claude names the stop sequence that it did not meet: null, in an object."""
+    if isinstance(fields, dict) and depth:
+        return any(says_something(value, depth - 1) for value in fields.values())
+    return fields not in (None, {})
+
+
 def call_start(index: int, call: ToolUse) -> BlockStart | Opaque:
     """Return the beginning of a call: who runs it, its type says alone. Raises RemoteProtocolError."""
     if not call.toolUseId or not call.name:

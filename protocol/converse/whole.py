@@ -3,7 +3,7 @@
 from typing import Any
 
 from protocol.bounds import MAX_BLOCKS
-from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start
+from protocol.converse.parts import call_start, citation, read_reason, redacted_start, result_start, says_something
 from protocol.converse.usage import read_usage
 from protocol.converse.wire import Answer, Block, convert, read, refuse_several
 from protocol.errors import RemoteProtocolError
@@ -33,14 +33,21 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
         if len(message.content) > MAX_BLOCKS:
             raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
         events: list[Event] = [MessageStart("", "", extra={"dialect": "converse"})]
+        text_at = -1
         for index, block in enumerate(message.content):
-            events += _block(index, block)
+            said = _block(index, block, text_at)
+            begins = bool(said) and isinstance(said[0], BlockStart)
+            if begins or (said and "citationsContent" not in block):
+                events += _end(text_at)
+                text_at = index if BlockStart(index, BlockKind.TEXT) in said[:1] else -1
+            events += said
+        events += _end(text_at)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     usage, native, withheld = read_usage(answer.usage)
     names += withheld
     names += ["answer trace"] if answer.trace is not None else []
-    names += ["answer additionalModelResponseFields"] if answer.additionalModelResponseFields not in (None, {}) else []
+    names += ["answer additionalModelResponseFields"] if says_something(answer.additionalModelResponseFields) else []
     events += map(Opaque, names)
     reason = read_reason(answer.stopReason)
     if isinstance(reason, UpstreamFailed):
@@ -48,7 +55,12 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     return [*events, MessageStop(reason, usage, extra={"usage": native} if native else {})]
 
 
-def _block(index: int, value: dict[str, Any]) -> list[Event]:
+def _end(text_at: int) -> list[Event]:
+    return [BlockStop(text_at)] if text_at >= 0 else []
+
+
+def _block(index: int, value: dict[str, Any], text_at: int) -> list[Event]:
+    """The events of a block; a text's end is left out. `text_at` is the text just before it, which citations alone are about; or -1."""
     kinds = [name[:60] for name in value]
     block, unknown = convert(value, Block, "block")
     refuse_several(block)
@@ -57,8 +69,11 @@ def _block(index: int, value: dict[str, Any]) -> list[Event]:
         said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, block.text)] if block.text else []
     elif block.citationsContent is not None:
         text = "".join(piece.text for piece in block.citationsContent.content)
-        cited = [citation(index, found) for found in block.citationsContent.citations]
-        said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, text), *cited] if text else []
+        cited = [citation(index if text else text_at, found) for found in block.citationsContent.citations]
+        if text:
+            said = [BlockStart(index, BlockKind.TEXT), TextDelta(index, text), *cited]
+        else:
+            said = cited if text_at >= 0 else [Opaque("citation of no text") for _ in cited]
     elif block.toolUse is not None:
         first = call_start(index, block.toolUse)
         given = block.toolUse.input
@@ -77,5 +92,5 @@ def _block(index: int, value: dict[str, Any]) -> list[Event]:
             said += [SignatureDelta(index, open_.signature)] if open_.signature else []
     elif not unknown:
         said = [Opaque(f"block {next(iter(kinds), '')}".rstrip())]
-    ends = [BlockStop(index)] if said and isinstance(said[0], BlockStart) else []
+    ends = [BlockStop(index)] if said and isinstance(said[0], BlockStart) and said[0].kind is not BlockKind.TEXT else []
     return [*said, *ends, *map(Opaque, unknown)]

@@ -13,6 +13,8 @@ from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Ev
 
 SIGNED = {"signed": True}
 """The body of a text whose signature came with it."""
+ANNOTATIONS = "annotations"
+"""The name of a block of sources that came when no text was open."""
 SEAL = "thoughtSignature"
 """The name of a block that is nothing but a signature."""
 

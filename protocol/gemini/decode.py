@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.citations import Citation
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     AttachmentDelta,
@@ -23,7 +24,7 @@ from protocol.events import (
 )
 from protocol.gemini import finish as finishes
 from protocol.gemini import grounding
-from protocol.gemini.blocks import Blocks
+from protocol.gemini.blocks import ANNOTATIONS, Blocks
 from protocol.gemini.failures import failed_inside
 from protocol.gemini.partial import Arguments, whole
 from protocol.gemini.wire import CONTENTS, Candidate, Chunk, FunctionCall, Part, UsageMetadata, read_chunk, read_counts, read_text
@@ -69,7 +70,13 @@ class _Message:
         self.is_blocked = False
         self._pending: _Pending | None = None
         self._last_code = ""
-        self._searched = self._fetched = False
+        self._sources: list[dict[str, Any]] = []
+        """What was said of sources and is not told yet: it often comes in pieces, and before the text's end."""
+        self._cited: set[bytes] = set()
+        self._searches: dict[str, list[str]] = {}
+        """What no part shows, but something tells of."""
+        self._fetched = ""
+        self._shown: set[str] = set()
 
     @property
     def has_pending(self) -> bool:
@@ -97,14 +104,23 @@ class _Message:
         events.extend(map(Opaque, found))
 
     def _candidate(self, candidate: Candidate, events: list[Event]) -> None:
-        for part in (candidate.content.parts if candidate.content is not None else None) or ():
-            self._part(part, events)
+        parts = (candidate.content.parts if candidate.content is not None else None) or ()
+        self._fetched = self._fetched or grounding.fetched(candidate.url_context_metadata)
         if candidate.grounding_metadata:
-            self._grounding(candidate.grounding_metadata, events)
-        if not self._fetched and (arguments := grounding.fetched(candidate.url_context_metadata)):
-            self._fetched = True
-            self.blocks.server_call("web_fetch", "", arguments, {"type": "urlContextMetadata"}, "", events)
-        for what in ("citation_metadata", "logprobs_result", "grounding_attributions"):
+            self._take_sources(candidate.grounding_metadata)
+        if candidate.citation_metadata:
+            recited = grounding.recited(candidate.citation_metadata)
+            if recited is None:
+                events.append(Opaque("candidate field citation_metadata"))
+            elif recited["groundingChunks"]:
+                self._sources.append(recited)
+        last = max((n for n, part in enumerate(parts) if part.text), default=-1) if self._sources else -1
+        for number, part in enumerate(parts):
+            if number > last and part.text is None:
+                # it ends the text
+                self._cite(events)
+            self._part(part, events)
+        for what in ("logprobs_result", "grounding_attributions"):
             if getattr(candidate, what):
                 events.append(Opaque(f"candidate field {what}"))
         if candidate.finish_reason and candidate.finish_reason != "FINISH_REASON_UNSPECIFIED":
@@ -117,7 +133,7 @@ class _Message:
                 else:
                     self._pending = None
                     events.append(Opaque("part of a function call"))
-            self.blocks.close(events)
+            self._close(events)
 
     def _part(self, part: Part, events: list[Event]) -> None:
         """Take a part, which has one content."""
@@ -184,8 +200,7 @@ class _Message:
     def _tool_call(self, call: dict[str, Any], signature: str, events: list[Event]) -> None:
         kind = _word(call, "toolType")
         name = _TOOL_NAMES.get(kind, kind.lower() or "tool")
-        self._searched = self._searched or name == "web_search"
-        self._fetched = self._fetched or name == "web_fetch"
+        self._shown.add(name)
         body = {"type": "toolCall", "toolType": kind}
         rest = {n: v for n, v in call.items() if n not in ("id", "toolType", "args")}
         arguments = call.get("args") if not rest else {**rest, "args": call.get("args")}
@@ -196,16 +211,39 @@ class _Message:
     def _result(self, name: str, body: dict[str, Any], call: str, signature: str, events: list[Event]) -> None:
         self.blocks.other(name, {**body, "type": name} | ({"tool_use_id": call} if call else {}), signature, events)
 
-    def _grounding(self, metadata: dict[str, Any], events: list[Event]) -> None:
-        blocks = self.blocks
-        if blocks.open_kind is BlockKind.TEXT:
-            found = grounding.citations(metadata, "".join(blocks.pieces), blocks.said_before)
-            events.extend(AttachmentDelta(blocks.open_index, "citation", one) for one in found)
-        elif metadata.get("groundingChunks"):
-            events.append(Opaque("sources without a text"))
-        if not self._searched and (arguments := grounding.queries(metadata)):
-            self._searched = True
-            blocks.server_call("web_search", "", arguments, {"type": "groundingMetadata"}, "", events)
+    # --- sources ---
+
+    def _take_sources(self, metadata: dict[str, Any]) -> None:
+        self._sources.append(metadata)
+        for name, words in grounding.searches(metadata, has_fetched=bool(self._fetched) or "web_fetch" in self._shown).items():
+            self._searches[name] = list(dict.fromkeys([*self._searches.get(name, ()), *words]))
+
+    def _cite(self, events: list[Event]) -> None:
+        """Tell the sources of the text that is open."""
+        if self._sources and self.blocks.open_kind is BlockKind.TEXT:
+            found = self._citations("".join(self.blocks.pieces), self.blocks.said_before)
+            events.extend(AttachmentDelta(self.blocks.open_index, "citation", one) for one in found)
+
+    def _citations(self, text: str, before: int) -> list[Citation]:
+        """The sources that wait; without those that were told and have no place here."""
+        found = [(dumps(one.raw), one) for one in grounding.citations(grounding.merged(self._sources), text, before)]
+        new = [one for raw, one in found if one.start >= 0 or raw not in self._cited]
+        self._cited.update(raw for raw, _ in found)
+        self._sources = []
+        return new
+
+    def _close(self, events: list[Event]) -> None:
+        """End the open text, and tell of what the provider ran and no part shows."""
+        self._cite(events)
+        self.blocks.close(events)
+        for name in self._searches:
+            if name not in self._shown:
+                arguments = dumps({"queries": self._searches[name]}).decode()
+                self.blocks.server_call(name, "", arguments, {"type": "groundingMetadata"}, "", events)
+        if self._fetched and "web_fetch" not in self._shown:
+            self.blocks.server_call("web_fetch", "", self._fetched, {"type": "urlContextMetadata"}, "", events)
+            self._shown.add("web_fetch")
+        self._shown.update(self._searches)
 
     # --- the end ---
 
@@ -217,7 +255,10 @@ class _Message:
             except ValueError as error:
                 raise RemoteProtocolError("upstream sent usage that is not one of its dialect") from error
         events: list[Event] = []
-        self.blocks.close(events)
+        self._close(events)
+        if self._sources and (found := self._citations("", self.blocks.said_before)):
+            # nothing is open that they could stand with
+            self.blocks.other(ANNOTATIONS, {"type": ANNOTATIONS, ANNOTATIONS: [one.told for one in found]}, "", events)
         events.append(self._stop())
         return events
 
@@ -253,8 +294,9 @@ class StreamDecoder:
 
     @property
     def has_finish(self) -> bool:
-        """Has the finish reason come? Nothing but counts should follow."""
-        return self._message.finish is not None
+        """Has a finish reason come that is no failure?"""
+        message = self._message
+        return message.finish is not None and finishes.meaning(message.finish, has_calls=message.blocks.has_calls) is not None
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""

@@ -1,6 +1,7 @@
 """What an answer is grounded on: its pages and passages as citations, and evidence of searches that no part shows.
 
-Gemini counts places in bytes of UTF-8, and says the text it means beside them. A place is kept only where that text stands there.
+Gemini counts places in bytes of UTF-8, sometimes in code points, and says the text it means beside them. A place is kept only where that
+text stands there; a longer text that stands elsewhere once is found.
 """
 
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 from protocol.citations import Citation
 from protocol.json_strict import dumps
 
-_KINDS = {"web": "url", "maps": "url", "image": "url", "retrievedContext": "chunk"}
+_KINDS = {"web": "url", "maps": "url", "image": "url", "citation": "url", "retrievedContext": "chunk"}
 _Place = tuple[int, int]
+_MIN_SEARCHED, _MAX_SEARCHED = 16, 1 << 22
+"""Characters of a passage that is looked for where its place is wrong, and of all texts that are searched."""
 
 
 def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation]:
@@ -33,13 +36,56 @@ def citations(metadata: dict[str, Any], text: str, before: int) -> list[Citation
     return found
 
 
-def queries(metadata: dict[str, Any]) -> str:
-    """Return the arguments of a search that this is evidence of, "" where it is none."""
-    said = metadata.get("webSearchQueries")
-    words = [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
-    if not words and not metadata.get("groundingChunks"):
-        return ""
-    return dumps({"queries": words}).decode()
+def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the chunks of a stream said as one: some say all again, some only what is new. Linear in what they hold."""
+    if len(found) == 1:
+        return found[0]
+    places: dict[bytes, int] = {}
+    sources: list[dict[str, Any]] = []
+    supports: dict[bytes, dict[str, Any]] = {}
+    numbers: list[int] = []
+    for metadata in found:
+        chunks = _objects(metadata.get("groundingChunks"))
+        for chunk in chunks:
+            if places.setdefault(dumps(chunk), len(sources)) == len(sources):
+                sources.append(chunk)
+        numbers = [places[dumps(chunk)] for chunk in chunks] or numbers
+        for support in _objects(metadata.get("groundingSupports")):
+            named = support.get("groundingChunkIndices")
+            known = [numbers[n] for n in named if type(n) is int and 0 <= n < len(numbers)] if isinstance(named, list) else []
+            one = {"segment": support.get("segment"), "groundingChunkIndices": known}
+            supports.setdefault(dumps(one), one)
+    return {"groundingChunks": sources, "groundingSupports": list(supports.values())}
+
+
+def searches(metadata: dict[str, Any], *, has_fetched: bool) -> dict[str, list[str]]:
+    """Return the tools that this is evidence of, by our names, and what each was asked. A fetched page is a source without a search."""
+    found: dict[str, list[str]] = {}
+    words, asked = (_words(metadata.get(name)) for name in ("webSearchQueries", "retrievalQueries"))
+    words += _words(metadata.get("imageSearchQueries"))
+    kinds = {kind for chunk in _objects(metadata.get("groundingChunks")) for kind in _KINDS if kind in chunk}
+    if words or (kinds & {"web", "image"} and not has_fetched):
+        found["web_search"] = words
+    if asked or "retrievedContext" in kinds:
+        found["file_search"] = asked
+    if "maps" in kinds:
+        found["google_maps"] = []
+    return found
+
+
+def _words(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def recited(metadata: Any) -> dict[str, Any] | None:
+    """Return what `citationMetadata` says as sources, None where it is something else. No text beside its places tells if they fit."""
+    lists = [metadata.get(name) or [] for name in ("citationSources", "citations")] if isinstance(metadata, dict) else [None]
+    if not all(isinstance(found, list) for found in lists):
+        return None
+    found = [one for found in lists for one in found or ()]
+    if not all(isinstance(one, dict) and isinstance(one.get("uri"), str) for one in found):
+        return None
+    return {"groundingChunks": [{"citation": one} for one in found]}
 
 
 def fetched(metadata: Any) -> str:
@@ -73,7 +119,8 @@ def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Pla
         wanted.append((start, end, said))
     offsets = {place - base for start, end, said in wanted if said for place in (start, end) for base in (before, 0)}
     points = _code_points(text, offsets)
-    found = []
+    found: list[_Place] = []
+    left = _MAX_SEARCHED
     for start, end, said in wanted:
         place = (-1, -1)
         for base in (before, 0):
@@ -81,8 +128,21 @@ def _places(supports: list[dict[str, Any]], text: str, before: int) -> list[_Pla
             if said and first >= 0 and last >= 0 and last - first == len(said) and text.startswith(said, first):
                 place = (first, last)
                 break
+        else:
+            if said and end - start == len(said) and text.startswith(said, start):
+                # some are code points
+                place = (start, end)
+            elif len(said) >= _MIN_SEARCHED and left >= len(text):
+                left -= len(text)
+                place = _found(said, text)
         found.append(place)
     return found
+
+
+def _found(said: str, text: str) -> _Place:
+    """The only place where it stands."""
+    first = text.find(said)
+    return (first, first + len(said)) if first >= 0 and text.find(said, first + 1) < 0 else (-1, -1)
 
 
 def _code_points(text: str, offsets: set[int]) -> dict[int, int]:

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from protocol import event_turns
-from protocol.errors import RemoteProtocolError
 from protocol.event_turns import EventTurnBuilder, TurnBlock
 from protocol.events import BlockKind
-from protocol.gemini.blocks import SEAL
+from protocol.gemini.blocks import ANNOTATIONS, SEAL
 from protocol.gemini.decode import StreamDecoder, decode_whole
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, OtherPart, Part, ToolUsePart
@@ -26,22 +25,18 @@ _EVIDENCE = frozenset(("groundingMetadata", "urlContextMetadata"))
 
 
 class TurnBuilder(EventTurnBuilder):
-    """Builds turns of this dialect. A turn is complete with its finish reason: no word ends the stream."""
+    """Builds turns of this dialect. A turn is complete with its finish reason: no word ends the stream, and more may come, for some models
+    say one with each chunk."""
+
+    goes_on = True
 
     def __init__(self) -> None:
         super().__init__(StreamDecoder, decode_whole)
 
     def feed(self, chunk: bytes) -> None:
         """Take one chunk of a stream."""
-        if self._has_ended:
-            # counts that come late are not of the turn
-            return
         super().feed(chunk)
-        if isinstance(self._decoder, StreamDecoder) and self._decoder.has_finish and not self.is_broken:
-            try:
-                self._take(self._decoder.finish())
-            except RemoteProtocolError:
-                self.is_broken = True
+        self._has_ended = isinstance(self._decoder, StreamDecoder) and self._decoder.has_finish
 
 
 def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str) -> tuple[ChatRequest, str, list[str]]:
@@ -92,6 +87,8 @@ def _server_call(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
 
 def _other(block: TurnBlock, signature: dict[str, Any]) -> Part | None:
     body = {name: value for name, value in (block.body or {}).items() if name not in ("type", "tool_use_id")}
+    if block.name == ANNOTATIONS:
+        return None
     if block.name == SEAL:
         return _parts({"text": "", **signature})
     return _parts({block.name: body, **signature})

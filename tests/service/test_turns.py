@@ -16,7 +16,8 @@ from protocol.config import Key
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
 from protocol.turns import StoredTurn
 from tests.support.checks.record import NOW, call_id, call_record, chunks_record, tool_call_record
-from tests.support.upstreams.turns import streamed
+from tests.support.upstreams import gemini
+from tests.support.upstreams.turns import events, streamed
 
 LONG_AGO = NOW - 3_600_000
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
@@ -65,6 +66,17 @@ async def test_a_turn_is_found_by_the_id_of_its_call(url: str, reader: TurnReade
     want = [StoredTurn(call, CONTENT, "", ("toolu_1",), "claude", "gpt-x", (3,))]
     assert await reader.find("k", ["toolu_0", "toolu_1"]) == want
     assert await reader.find("k", ["toolu_1"]) == want, "from memory too"
+
+
+async def test_what_a_stream_says_after_a_finish_reason_is_of_the_turn(url: str) -> None:
+    answers = (gemini.answer(gemini.call(signature=s)) for s in ("BBBB", "CCCC"))
+    call, chunks = call_id(), events(gemini.body_of(*answers))
+    calls = [released(call, identity, block=block) for block, identity in enumerate(("1", "2"))]
+    await insert(url, call_record(call, key="k", upstream="google"), chunks_record(call, chunks), *calls)
+    reader = TurnReader.open(url, "gemini")
+    (found,) = await reader.find("k", ["1", "2"])
+    assert [b["signature"] for b in found.content] == ["BBBB", "CCCC"]
+    await reader.close()
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,53 @@ def test_a_citation_may_come_before_its_text() -> None:
     assert lone[1] == Opaque("citation of no text")
 
 
+def _web(*urls: str) -> list[dict[str, Any]]:
+    return [{"location": {"web": {"domain": "d", "url": url}}} for url in urls]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "wanted"),
+    [
+        (["a", _web("u1", "u2"), "b", _web("u3"), "."], [(0, "u1"), (0, "u2"), (2, "u3")]),
+        (["a", _web("u1"), _web("u2"), "b"], [(0, "u1"), (0, "u2")]),
+        (["a", _web("u1")], [(0, "u1")]),
+        (["a", "", _web("u1"), "b"], [(0, "u1")]),
+        ([None, _web("u1"), "b"], [(-1, "citation of no text")]),
+        (["a", None, _web("u1"), "b"], [(-1, "citation of no text")]),
+        ([_web("u1")], [(-1, "citation of no text")]),
+        (["a", [{"location": {"new": {}}}, *_web("u1")], "b"], [(-1, "citation new"), (0, "u1")]),
+    ],
+)
+def test_a_block_of_citations_alone_is_about_the_text_before_it(blocks: list[Any], wanted: list[tuple[int, str]]) -> None:
+    """A text, its citations (as Nova's search says them) or, for None, a call of the provider's."""
+    pieces: list[made.Event] = [made.begun()]
+    content: list[dict[str, Any]] = []
+    for index, block in enumerate(blocks):
+        if block is None:
+            pieces += [made.call(index, "s", "nova_grounding", type="server_tool_use"), made.stopped(index)]
+            content.append({"toolUse": {"toolUseId": "s", "name": "nova_grounding", "type": "server_tool_use", "input": {}}})
+        elif isinstance(block, str):
+            pieces += [made.piece(index, text=block), made.stopped(index)]
+            content.append({"text": block})
+        else:
+            pieces += [*(made.piece(index, citation=found) for found in block), made.stopped(index)]
+            content.append({"citationsContent": {"citations": block}})
+    whole = {"output": {"message": {"role": "assistant", "content": content}}, "stopReason": "end_turn", "usage": {}}
+    streamed = decode(made.written(*pieces, *made.ended("end_turn")))
+    for events in (streamed, codecs.decode_whole("converse", json.dumps(whole).encode())):
+        found = [(e.index, e.value.url) for e in events if isinstance(e, AttachmentDelta)]
+        assert sorted([*found, *((-1, e.what) for e in events if isinstance(e, Opaque))]) == sorted(wanted)
+        assert by_block(events) == [e for e in events if not isinstance(e, Opaque)], "each block whole, before the next one"
+        starts, stops = ([e.index for e in events if isinstance(e, kind)] for kind in (BlockStart, BlockStop))
+        assert starts == stops
+
+
+def test_a_text_that_waits_for_citations_ends_however_the_answer_ends() -> None:
+    said = made.written(made.begun(), made.piece(0, text="x"), made.stopped(0))
+    for end in (b"", made.exception("throttlingException", "slow down")):
+        assert [type(e) for e in decode(said + end)] == [MessageStart, BlockStart, TextDelta, BlockStop, UpstreamFailed]
+
+
 def test_sealed_thinking_comes_whole_and_joined() -> None:
     pieces = [made.piece(0, reasoningContent={"redactedContent": data}) for data in ("YQ==", "YmM=")]
     events = decode(made.written(made.begun(), *pieces, made.stopped(0), *made.ended("end_turn")))
@@ -275,6 +322,24 @@ def test_what_is_not_modelled_is_withheld_by_name(event: made.Event, what: str) 
     if event[0] != "messageStart":
         decoder.feed(made.framed(*made.begun()))
     assert Opaque(what) in decoder.feed(made.framed(*event))
+
+
+@pytest.mark.parametrize(
+    ("fields", "withheld"),
+    [
+        ({"stop_sequence": None}, 0),
+        ({"delta": {"stop_sequence": None}}, 0),
+        ({}, 0),
+        (None, 0),
+        ({"delta": {"stop_sequence": "END"}}, 1),
+        ([], 1),
+    ],
+)
+def test_fields_of_a_model_that_say_nothing_are_not_named(fields: Any, withheld: int) -> None:
+    stop = ("messageStop", {"stopReason": "end_turn", "additionalModelResponseFields": fields})
+    whole = {"output": {"message": {"role": "assistant", "content": []}}, "stopReason": "end_turn", "additionalModelResponseFields": fields}
+    for events in (decode(made.written(made.begun(), stop)), codecs.decode_whole("converse", json.dumps(whole).encode())):
+        assert sum(isinstance(e, Opaque) for e in events) == withheld
 
 
 def test_pieces_of_a_withheld_block_are_withheld() -> None:

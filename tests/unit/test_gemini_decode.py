@@ -20,7 +20,20 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from tests.support.upstreams.gemini import USAGE, answer, body_of, call, calls_in, opaque, piece, said, stream, whole
+from tests.support.upstreams.gemini import (
+    USAGE,
+    answer,
+    body_of,
+    call,
+    calls_in,
+    opaque,
+    piece,
+    said,
+    stored_turn,
+    stream,
+    whole,
+    write,
+)
 
 CODE = {"executableCode": {"language": "PYTHON", "code": "print(1)"}}
 RESULT = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}
@@ -308,6 +321,20 @@ def test_places_are_code_points_and_only_where_the_text_stands_there() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "said_there", "place"),
+    [
+        ("\u00fc\u00df is it.", support(3, 5, "is"), (3, 5)),  # in code points
+        ('"The first words of the page"', support(0, 27, "The first words of the page"), (1, 28)),
+        ("The first words of it. The first words of it.", support(3, 25, "The first words of it."), (-1, -1)),
+        ("The first words.", support(9, 12, "The"), (-1, -1)),
+    ],
+)
+def test_a_passage_whose_place_is_off_is_looked_for(words: str, said_there: dict[str, Any], place: tuple[int, int]) -> None:
+    metadata = {"groundingChunks": SOURCES[:1], "groundingSupports": [said_there | {"groundingChunkIndices": [0]}]}
+    assert cited(stream(answer(text(words), groundingMetadata=metadata))) == [("https://a.example", *place)]
+
+
 def test_a_search_that_no_part_shows_is_told_once() -> None:
     metadata = {"groundingChunks": SOURCES, "webSearchQueries": ["q"]}
     evidence = ("server_tool_use", "web_search", '{"queries":["q"]}')
@@ -320,6 +347,101 @@ def test_a_search_that_no_part_shows_is_told_once() -> None:
     assert evidence not in said(stream(answer(shown, text("a"), groundingMetadata=metadata)))
     fetched = {"urlMetadata": [{"retrievedUrl": "https://a.example"}]}
     assert said(whole(text("a"), urlContextMetadata=fetched))[-1] == ("server_tool_use", "web_fetch", '{"urls":["https://a.example"]}')
+
+
+WEB, FILE, PLACE = SOURCES[0], {"retrievedContext": {"text": "t", "fileSearchStore": "s"}}, {"maps": {"uri": "https://m.example"}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "more", "evidence"),
+    [
+        ({"groundingChunks": [WEB]}, {}, [("web_search", '{"queries":[]}')]),
+        ({"groundingChunks": [FILE]}, {}, [("file_search", '{"queries":[]}')]),
+        ({"groundingChunks": [FILE], "retrievalQueries": ["q"]}, {}, [("file_search", '{"queries":["q"]}')]),
+        ({"groundingChunks": [PLACE]}, {}, [("google_maps", '{"queries":[]}')]),
+        # a page that was fetched is a source, too: nobody searched for it
+        ({"groundingChunks": [WEB]}, {"urlMetadata": [{"retrievedUrl": "u"}]}, [("web_fetch", '{"urls":["u"]}')]),
+        (
+            {"groundingChunks": [WEB], "webSearchQueries": ["q"]},
+            {"urlMetadata": [{"retrievedUrl": "u"}]},
+            [("web_search", '{"queries":["q"]}'), ("web_fetch", '{"urls":["u"]}')],
+        ),
+        ({}, {}, []),
+    ],
+)
+def test_what_no_part_shows_is_told_by_what_it_was(metadata: dict[str, Any], more: dict[str, Any], evidence: list[tuple[str, str]]) -> None:
+    events = whole(text("a"), groundingMetadata=metadata, urlContextMetadata=more)
+    assert [(name, arguments) for kind, name, arguments in said(events) if kind == "server_tool_use"] == evidence
+
+
+@pytest.mark.parametrize("name", ["citationSources", "citations"])
+def test_what_was_said_by_heart_names_its_sources(name: str) -> None:
+    one = {"startIndex": 0, "endIndex": 1, "uri": "https://a.example", "license": "mit"}
+    first, last = answer(text("a"), finish=None, citationMetadata={name: [one]}), answer(text("b"), citationMetadata={name: [one]})
+    events = stream(first, last)
+    assert cited(events) == [("https://a.example", -1, -1)] and opaque(events) == [] and said(events) == [("text", "", "ab")]
+    assert opaque(whole(text("a"), citationMetadata={name: []})) == []
+    for odd in ({name: [{"license": "mit"}]}, {name: {"uri": "u"}}, ["u"], "u"):
+        assert opaque(whole(text("a"), citationMetadata=odd)) == ["candidate field citation_metadata"]
+
+
+SAID_AT_ONCE = {"groundingChunks": SOURCES, "groundingSupports": [support(0, 9, "Here it i", 0), support(5, 10, "it is", 1)]}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [{}, {}, SAID_AT_ONCE],
+        [{"webSearchQueries": ["q"]}, {"groundingChunks": SOURCES[:1]}, SAID_AT_ONCE],
+        [SAID_AT_ONCE, SAID_AT_ONCE, SAID_AT_ONCE],
+        [{"groundingChunks": SOURCES[:1], "groundingSupports": [support(0, 9, "Here it i", 0)]},
+         {"groundingChunks": SOURCES[1:], "groundingSupports": [support(5, 10, "it is", 0)]}, {}],
+        [{"groundingChunks": SOURCES}, {"groundingSupports": SAID_AT_ONCE["groundingSupports"]}, {}],
+    ],
+)  # fmt: skip
+def test_sources_said_in_several_chunks_are_told_once_and_split_no_text(pieces: list[dict[str, Any]]) -> None:
+    fetched = {"urlMetadata": [{"retrievedUrl": "u"}]}
+    chunks = [
+        answer(text(words), finish=finish, groundingMetadata=piece, urlContextMetadata=fetched)
+        for words, finish, piece in zip(("Here ", "it ", "is"), (None, None, "STOP"), pieces, strict=True)
+    ]
+    events = stream(*chunks)
+    assert said(events)[0] == ("text", "", "Here it is") and opaque(events) == []
+    assert cited(events) == [("https://a.example", 0, 9), ("https://b.example", 5, 10)]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [answer(text("Here it is"), call(signature=SEAL), groundingMetadata=SAID_AT_ONCE)],
+        [answer(text("Here it is"), finish=None, groundingMetadata=SAID_AT_ONCE), answer(call(signature=SEAL))],
+    ],
+)
+def test_a_text_before_a_call_keeps_its_sources(chunks: list[dict[str, Any]]) -> None:
+    events = stream(*chunks)
+    assert cited(events) == [("https://a.example", 0, 9), ("https://b.example", 5, 10)] and opaque(events) == []
+    assert [kind for kind, _, _ in said(events)] == ["text", "tool_use", "server_tool_use"]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [answer(call(signature=SEAL), groundingMetadata={"groundingChunks": SOURCES})],
+        [answer(text("a"), call(signature=SEAL), finish=None), answer(groundingMetadata={"groundingChunks": SOURCES})],
+    ],
+)
+def test_sources_without_an_open_text_are_carried_and_the_turn_keeps_its_seal(chunks: list[dict[str, Any]]) -> None:
+    events = stream(*chunks)
+    [body] = [e.body for e in events if isinstance(e, BlockStart) and e.name == "annotations"]
+    assert body is not None and body["annotations"] == SOURCES and opaque(events) == []
+    asked = {"role": "user", "content": "hi"}
+    called = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    back = [asked, {"role": "assistant", "tool_calls": [called]}, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
+    at = next(e.index for e in events if isinstance(e, BlockStart) and e.kind == "tool_use")
+    sent, _ = write({"messages": back}, stored=[stored_turn(body_of(*chunks), ids=("c1",), blocks=(at,))])
+    parts = sent["contents"][1]["parts"]
+    assert [p["thoughtSignature"] for p in parts if "functionCall" in p] == [SEAL]
+    assert all(set(p) <= {"text", "functionCall", "thoughtSignature"} for p in parts)
 
 
 @pytest.mark.parametrize(

@@ -389,3 +389,18 @@ def test_a_turn_is_complete_with_its_finish_and_a_cut_one_never() -> None:
         stored_turn(body_of(answer(piece(name="f"), finish="MAX_TOKENS")), ids=(), blocks=())
     late = answer(call(signature="BBBB")), {"usageMetadata": {"promptTokenCount": 1}}
     assert stored_turn(body_of(*late), ids=("1",), blocks=(0,)).content[0]["signature"] == "BBBB"
+
+
+def test_what_comes_after_a_finish_reason_is_of_the_turn() -> None:
+    # some models end each chunk with one
+    chunks = answer({"text": "I look. "}), answer({"text": "Now."}), answer(call(signature="BBBB")), answer(call(signature="CCCC"))
+    stored = stored_turn(body_of(*chunks), ids=("1", "2"), blocks=(2, 3))
+    sent, written = write(asked(USER, calls("1", "2") | {"content": "I look. Now."}, result("1"), result("2")), stored=[stored])
+    assert signatures(sent) == ["BBBB", "CCCC"] and written.dropped == ()
+    assert "".join(p.get("text", "") for p in sent["contents"][1]["parts"]) == "I look. Now."
+    # a record that ends before a call: the call is the client's, and stays
+    short = stored_turn(body_of(*chunks[:3]), ids=("1", "2"), blocks=(2, 3))
+    assert signatures(write(asked(USER, calls("1", "2"), result("1"), result("2")), stored=[short])[0]) == ["BBBB", ""]
+    failed = body_of(answer(call()), {"error": {"code": 500, "message": "m", "status": "INTERNAL"}})
+    with pytest.raises(AssertionError):
+        stored_turn(failed, ids=("1",), blocks=(0,))

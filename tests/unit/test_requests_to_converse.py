@@ -187,6 +187,24 @@ def test_the_form_of_the_answer() -> None:
     assert "one JSON object" in loose["system"][-1]["text"] and len(loose["toolConfig"]["tools"]) == 1
 
 
+@pytest.mark.parametrize("cited", [True, False])
+def test_a_search_result_says_whether_it_is_to_be_cited(cited: bool) -> None:
+    found: Json = {"type": "search_result", "source": "https://e", "title": "T", "content": [{"type": "text", "text": "x"}]}
+    found |= {"citations": {"enabled": True}} if cited else {}
+    call = {"type": "tool_use", "id": "t", "name": "find", "input": {}}
+    asked = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [found]}]},
+    ]
+    body, _ = messages(messages=asked, tools=[{"name": "find", "input_schema": SCHEMA}])
+    [said] = body["messages"][2]["content"][0]["toolResult"]["content"]
+    assert said["searchResult"].get("citations") == ({"enabled": True} if cited else None)
+    request = DIALECTS["anthropic"].decode_request(json.dumps({"model": "m", "max_tokens": 9, "messages": asked}).encode())
+    for other in ("openai", "gemini"):
+        assert ("messages[].citations" in codecs.encode_request(request, Target(dialect=other)).dropped) == cited
+
+
 def test_images_and_documents() -> None:
     documents = [
         {"type": "document", "title": title, "source": {"type": "text", "media_type": "text/plain", "data": "x"}}
