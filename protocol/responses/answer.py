@@ -314,7 +314,7 @@ class Answer:
         bodies = _objects(output)
         seen = sorted(self.items)
         is_new = len(bodies) > len(seen) or not all(item.is_done for item in self.items.values())
-        if is_new and any(body.get("type") in OBJECTS for body in bodies):
+        if is_new and any(str(body.get("type")) in OBJECTS for body in bodies):
             again = _objects(written().get("output"))
             bodies = [as_written(body, one) for body, one in zip(bodies, again, strict=True)] if again else bodies
         if len(bodies) >= len(seen):

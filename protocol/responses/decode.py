@@ -114,7 +114,7 @@ class _Message:
                 self.answer.add(frame.output_index, frame.item or {}, events)
             case "output_item.done":
                 body = frame.item or {}
-                if body.get("type") in OBJECTS:
+                if str(body.get("type")) in OBJECTS:
                     body = as_written(body, read_written(data).get("item"))
                 self.answer.done(frame.output_index, body, events)
             case "content_part.added" | "content_part.done" | "reasoning_summary_part.added" | "reasoning_summary_part.done" as name:
