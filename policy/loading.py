@@ -246,11 +246,19 @@ def imported_by_ours(source: bytes) -> frozenset[str]:
     return frozenset(name.decode() for name in names)
 
 
+def _parsed(source: bytes) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SystemError:
+        # CPython 3.11 counts the depth of all that is parsed in one place: a parser in another thread breaks this one
+        return ast.parse(source)
+
+
 @functools.lru_cache(256)
 def imported_by(source: bytes) -> frozenset[str]:
     """Names that a module may import by: `from a import b` is both `a` and `a.b`."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -59,3 +59,5 @@ def test_what_is_refused_at_the_door_is_shown_at_once_also_after_redis_started_a
             if round_ == 1:
                 valkey.kill()
                 valkey.start()
+                # until its gateway has a connection again, every call is refused with 503
+                wait_for(lambda: httpx.get(f"{product.url}/ready").status_code == 200, what="readiness")

@@ -1,3 +1,4 @@
+import ast
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -242,6 +243,19 @@ def test_workers_give_the_configuration_to_the_revision() -> None:
     made = [LoadedPolicies(Runtime(config=config(text_calls=calls), redis_url="", database_url="")) for calls in ("decide", "pass")]
     [before, after] = [policies.series["default"][1] for policies in made]
     assert before != after and made[0].kind != made[1].kind
+
+
+def test_a_parser_that_another_one_broke_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = iter([SystemError("AST constructor recursion depth mismatch")])
+    parse = ast.parse
+
+    def once_broken(source: bytes) -> ast.AST:
+        if (error := next(broken, None)) is not None:
+            raise error
+        return parse(source)
+
+    monkeypatch.setattr(ast, "parse", once_broken)
+    assert imported_by(b"import colorsys_of_this_test") == {"colorsys_of_this_test"}
 
 
 def test_the_imports_of_our_policies_are_found_as_a_parser_finds_them() -> None:
