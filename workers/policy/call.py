@@ -34,7 +34,7 @@ from protocol.records import (
 )
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
-from workers.policy.rendered import Release, digest, render
+from workers.policy.rendered import Release, digest, pass_over, render
 from workers.policy.turns import Wanted, field_of, tell
 from workers.sums import Decided, relayed_events, undecided_record
 
@@ -414,13 +414,13 @@ class OwnedCall:
         """Let the encoder take what the last owner released, as it comes in a replay: all of it at once would take long."""
         with self.contained():
             if skip := min(max(0, self.released - self._base), len(self._outputs)):
-                render(self._outputs[:skip], self._make_encoder)
+                pass_over(self._outputs[:skip], self._make_encoder)
                 self._base, self._outputs = self._base + skip, self._outputs[skip:]
 
     def _reply(self, number: int, following: int) -> tuple[Reply | None, bytes]:
         outputs = self._outputs
         if number > self._base:
-            render(outputs[: number - self._base], self._make_encoder)
+            pass_over(outputs[: number - self._base], self._make_encoder)
             outputs = outputs[number - self._base :]
         keepalive, self._keepalive = self._keepalive, False
         if not outputs and not keepalive and self._unreported <= PROGRESS_BYTES:

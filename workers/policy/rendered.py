@@ -61,6 +61,13 @@ def render(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Render
     return rendered
 
 
+def pass_over(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> None:
+    """Let an encoder take what another owner released. Nobody knows into how many frames that was joined; a dialect that numbers its frames
+    goes on behind the most that there can be, so that no number comes twice."""
+    if events := [output for output in outputs if not isinstance(output, Dispatch | Respond)]:
+        make_encoder().encode(events)
+
+
 def join(events: list[Event]) -> list[Event]:
     """Join neighbouring text deltas of one block: one frame instead of many, the same text."""
     if len(events) < 2:
