@@ -23,6 +23,7 @@ from protocol.converse.wire import (
     Reasoning,
     StartEvent,
     StopEvent,
+    TextDeltaEvent,
     ToolResult,
     read,
     refuse_several,
@@ -46,8 +47,7 @@ from protocol.events import (
 from protocol.eventstream import parse_message
 from protocol.unknown import named
 
-_deltas = msgspec.json.Decoder(DeltaEvent)
-_NO_OTHERS = (None,) * 5
+_texts, _deltas = msgspec.json.Decoder(TextDeltaEvent), msgspec.json.Decoder(DeltaEvent)
 
 
 class _Block:
@@ -170,19 +170,25 @@ class StreamDecoder:
         return [*before, Opaque("block image" if start.image is not None else "block")]
 
     def _delta(self, payload: bytes) -> list[Event]:
+        try:
+            said = _texts.decode(payload)
+        except (msgspec.MsgspecError, ValueError):
+            return self._other_delta(payload)
+        index, text = said.contentBlockIndex, said.delta.text
+        block = self._open.get(index)
+        if block is not None and block.kind is BlockKind.TEXT and not block.cited:
+            return [TextDelta(index, text)] if text else []
+        return self._other_delta(payload)
+
+    def _other_delta(self, payload: bytes) -> list[Event]:
         unknown: list[str] = []
         try:
             event = _deltas.decode(payload)
         except (msgspec.MsgspecError, ValueError):
             event, unknown = read(payload, DeltaEvent, "contentBlockDelta")
         delta, index = event.delta, event.contentBlockIndex
-        block = self._open.get(index)
-        text = delta.text
-        others = delta.toolUse, delta.reasoningContent, delta.citation, delta.toolResult, delta.image
-        is_one = others == _NO_OTHERS and not unknown
-        if text is not None and is_one and block is not None and block.kind is BlockKind.TEXT and not block.cited:
-            return [TextDelta(index, text)] if text else []
         refuse_several(delta)
+        block = self._open.get(index)
         if block is None:
             block = self._new(index, None)
         if block.kind is BlockKind.OPAQUE:

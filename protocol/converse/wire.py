@@ -46,6 +46,20 @@ class DeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     p: Any = None
 
 
+class TextDeltaBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """More of a text, and nothing beside it."""
+
+    text: str
+
+
+class TextDeltaEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """contentBlockDelta as nearly all are."""
+
+    contentBlockIndex: int
+    delta: TextDeltaBody
+    p: str = ""
+
+
 class ToolUse(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A call; `input` in whole answers alone. `type` server_tool_use: the provider runs it."""
 
