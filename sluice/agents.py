@@ -173,7 +173,7 @@ AGENTS: Sequence[Agent] = (
     ),
     Agent(
         name="gemini", title="Gemini CLI", commands=("gemini",), source="Gemini CLI: Configuration (GOOGLE_GEMINI_BASE_URL)",
-        lacks="it speaks Gemini's own API alone, a dialect that Sluice does not have",
+        lacks="it speaks Gemini's own API alone, which Sluice speaks to providers and not to clients",
     ),
     Agent(
         name="llm", title="llm", commands=("llm",), source="LLM: Other models (OpenAI-compatible models)",
