@@ -220,15 +220,12 @@ def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path
 
 
 def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> None:
-    def killed(child: Popen[bytes]) -> None:
-        child.kill()
-
     def over(child: Popen[bytes]) -> None:
         child.kill()
         child.wait()
 
     # also where it is gone before it is told what to do
-    for end in (killed, over):
+    for end in (Popen.kill, over):
         with pytest.raises(InvalidRequest, match="code -9"):
             # as where the system does: other kinds of rows go on
             archive_child.run(log.url, (DAY, TODAY), tmp_path, ALL, end)

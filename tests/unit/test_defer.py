@@ -37,7 +37,6 @@ from tests.support.checks.deferred import (
     sent_models,
 )
 from tests.support.clients.answering import Answer, direct
-from tests.support.clients.sdk import responses_answer
 from tests.support.clients.sdk_answers import WAYS
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import began, calls_of, chunks, client_call, frames, stop_of, stopped, text, text_of, whole
@@ -80,20 +79,6 @@ def test_the_rest_of_the_turn_is_the_other_models(client: DialectName, first: Di
     deferred = next(r for r in of(a.records, EventRecord) if r.kind == "deferred")
     assert deferred.detail.endswith(f"release {'early' if streams else 'whole'}")
     assert rows[0].first_seq == 1 and rows[1].first_seq == rows[0].end_seq + 1
-
-
-@pytest.mark.parametrize("first", DIALECTS)
-@pytest.mark.parametrize("second", DIALECTS)
-@pytest.mark.parametrize("streams", [True, False])
-def test_a_client_of_responses_gets_one_response(first: DialectName, second: DialectName, streams: bool) -> None:
-    a = begun("responses", first, Critical(OTHER[second]), streams=streams)
-    a.feed(answer(first, "I deploy.", DEPLOY)).feed(answer(second, "I look first.", CHECK))
-    if streams:
-        check_frames(a)
-    said = responses_answer(a.data, stream=streams)
-    calls = [(i.name, json.loads(i.arguments)) for i in said.output if i.type == "function_call"]
-    assert (said.status, said.model, calls) == ("completed", "gpt-x" if first == "openai" else "x", [CHECK[1:]])
-    assert said.output_text == ("I deploy." if streams else "I look first.")
 
 
 @pytest.mark.parametrize("client", DIALECTS)

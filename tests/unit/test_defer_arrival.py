@@ -1,5 +1,6 @@
 """Deferred turns: what comes out, and what is on record, does not depend on when a judge answers or how a connection ends."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,8 +9,21 @@ from policy.base import Judgement
 from policy.builtin.control import Control
 from protocol.records import AttemptRecord, BlockRecord, EventRecord
 from protocol.request import DialectName
-from tests.support.checks.deferred import DIALECTS, OTHER, TOOLS, Critical, Judged, answer, begun, count_of_dispatches, ended, of
+from tests.support.checks.deferred import (
+    DIALECTS,
+    OTHER,
+    TOOLS,
+    Critical,
+    Judged,
+    answer,
+    begun,
+    check_frames,
+    count_of_dispatches,
+    ended,
+    of,
+)
 from tests.support.clients.answering import Answer
+from tests.support.clients.sdk import responses_answer
 from tests.support.upstreams.cases import began, calls_of, client_call, frames, text, text_of
 from tests.support.upstreams.frames import end
 
@@ -108,3 +122,17 @@ def test_the_first_call_of_the_answer_counts_and_not_the_first_that_a_judge_answ
     assert calls_of(ended(a))[0][0].startswith("call_")
     again.refuse(500)
     assert "tool call 'deploy'" in text_of(ended(again))
+
+
+@pytest.mark.parametrize("first", DIALECTS)
+@pytest.mark.parametrize("second", DIALECTS)
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_client_of_responses_gets_one_response(first: DialectName, second: DialectName, streams: bool) -> None:
+    a = begun("responses", first, Critical(OTHER[second]), streams=streams)
+    a.feed(answer(first, "I deploy.", DEPLOY)).feed(answer(second, "I look first.", ("call_2", "look", {"at": "status"})))
+    if streams:
+        check_frames(a)
+    said = responses_answer(a.data, stream=streams)
+    calls = [(i.name, json.loads(i.arguments)) for i in said.output if i.type == "function_call"]
+    assert (said.status, said.model, calls) == ("completed", "gpt-x" if first == "openai" else "x", [("look", {"at": "status"})])
+    assert said.output_text == ("I deploy." if streams else "I look first.")
