@@ -203,6 +203,9 @@ class Meter:
             "lookup_s": lambda: self._get(known),
             "audit_s": lambda: self._get("/audit/calls?limit=1"),
         }
+        # what its process loads when it is first asked is not what an attack costs
+        await asyncio.gather(*(ask() for ask in asks.values()))
+        self.refused.clear()
         asking = [asyncio.create_task(self._again(name, ask)) for name, ask in asks.items()]
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
