@@ -24,7 +24,7 @@ MANY = 10_000
 
 
 class Hole(IntEnum):
-    """What is missing or is not what it was; the numbers are in the record, and stay."""
+    """What is missing, is not what it was, or is contradicted; the numbers are in the record, and stay."""
 
     BEGINNING = 1
     """The call's own row."""
@@ -44,6 +44,8 @@ class Hole(IntEnum):
     """A release's bytes are not those that the policy worker hashed."""
     BODY = 10
     """The request body is not there, or not what the gateway took."""
+    CONFLICT = 11
+    """A row came that differs from the one on record, and is an event of the call (`db.write.conflicts`)."""
 
 
 class Found(NamedTuple):

@@ -103,8 +103,8 @@ def _notes(found: Overview) -> list[dict[str, str]]:
             why = f": {event['detail']}" if event["detail"] else ""
             notes.append(("held", f"Its content was redacted on {event['at']}{why}. What was decided is still here."))
         elif event["kind"] == "incomplete":
-            notes.append(("refused", f"Something is missing on record: {event['detail']}"))
-    if call["incomplete"] and not any("missing" in text for _, text in notes):
+            notes.append(("refused", f"The record is incomplete: {event['detail']}"))
+    if call["incomplete"] and not any("incomplete" in text for _, text in notes):
         notes.append(("refused", "The record of this call lacks something."))
     notes += [("held", sentence) for sentence in shed_sentences(found.shed)]
     if found.is_shed and not found.shed:

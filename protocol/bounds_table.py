@@ -465,6 +465,11 @@ _RECORD: tuple[Bound, ...] = (
         "tests/service/test_audit_insert.py::test_whatever_is_too_long_or_too_large_is_found_and_kept_whole",
     ),
     Bound(
+        "record-conflict", "upstream", "characters of an event `conflict`, which keeps a row that differs from one on record",
+        b.MAX_SEARCHED_CHARS, "characters", "db.write.conflicts", "beginnings and hashes stand in it; a dead letter has the whole row",
+        "tests/service/test_conflicts.py::test_of_a_large_row_the_event_has_the_beginning_and_a_dead_letter_the_whole",
+    ),
+    Bound(
         "record-poison", "upstream", "records of one batch that fit no row", b.MAX_TRIED_RECORDS, "records found one by one",
         "db.write.insert",
         "dead letters; past it a call's part of the batch is one, as a whole",

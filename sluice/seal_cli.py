@@ -2,7 +2,8 @@
 shows.
 
 Exit codes: 0 done, and for `verify` nothing was found; 1 the audit log was tampered with, or no such call; 2 wrong use; 3 the database does
-not answer; 4 from `verify`: the audit log is as it was written but not whole, because calls are incomplete or records are dead letters.
+not answer; 4 from `verify`: the audit log is as it was written but not whole, because calls are incomplete (also where
+one row contradicts another) or records are dead letters.
 """
 
 import sys

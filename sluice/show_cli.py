@@ -103,6 +103,8 @@ def show_words(found: Item, *, full: bool) -> None:
     if found["incomplete"]:
         out.line("the record of this call is incomplete: see the events (--raw)")
     for event in found["events"]:
+        if event["kind"] == "incomplete":
+            out.line(f"incomplete: {event['detail']}")
         if event["kind"] == "redacted":
             out.line(f"redacted {day(event['at'])} {clock(event['at'])} by {event['detail']}")
     events = [event for event in found["events"] if event["kind"] != "redacted"]

@@ -1,11 +1,11 @@
 """Writes records into PostgreSQL: one transaction for a batch, repeatable, fast; a record that does not fit is never dropped silently.
 
-The same record twice is a no-op. The same key with other content is a conflict: the first row stays, and the conflict is returned. Rows are
-inserted plainly, which fails if one exists. Only then are existing rows skipped, and conflicts found by comparing columns: exact, and free
-in the ordinary case. If a record of the batch fits no row, the batch is made to fit (`db.write.fit`). Records that cannot be made to fit
-are known before PostgreSQL is asked: one statement sets them aside as dead letters, with bytes and reason, and the others are stored. If
-PostgreSQL itself refuses a record, of which no case is known, it is found by halving the batch, up to `MAX_TRIED` records of a call; past
-that, the rest of the call's records in the batch are set aside too. Must not know: Redis.
+The same record twice is a no-op. The same key with other content is a conflict: the first row stays, the other becomes an event of the call
+(`db.write.conflicts`). Rows are inserted plainly, which fails if one exists. Only then are existing rows skipped, and conflicts found by
+comparing columns: exact, and free in the ordinary case. If a record of the batch fits no row, the batch is made to fit (`db.write.fit`).
+Records that cannot be made to fit are known before PostgreSQL is asked: one statement sets them aside as dead letters, with bytes and
+reason, and the others are stored. If PostgreSQL itself refuses a record, of which no case is known, it is found by halving the batch, up to
+`MAX_TRIED` records of a call; past that, the rest of the call's records in the batch are set aside too. Must not know: Redis.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from db.holes import MARK, Found, mark_values
 from db.link import conninfo, cut
 from db.migrations.place import IDENTITY
 from db.text import to_column
+from db.write.conflicts import CONFLICT, Conflict, read_conflict
 from db.write.fit import fit
 from db.write.packing import Packed, PackedDumper, column
 from db.write.pipeline import Pipeline, Statement
@@ -94,14 +95,6 @@ class Relayed(NamedTuple):
     """Does an event say it?"""
     is_uncovered: bool
     """Has it a seal that covers not all of its events?"""
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A key that holds other content than a record says; `key` is the key's columns joined by a slash."""
-
-    table: str
-    key: str
 
 
 @dataclass(slots=True)
@@ -359,14 +352,29 @@ class AuditInserter:
             inserted = await self._run_all([Statement(rows.kind.insert, rows.columns) for rows in tables], look, found)
         except psycopg.errors.UniqueViolation:
             # nothing of it went in: a writer or a worker that died had written some of it
-            inserted = await self._run_all([Statement(rows.kind.insert_new, rows.columns) for rows in tables], look, found)
-        conflicts = []
-        for rows, new in zip(tables, inserted, strict=True):
-            if new < rows.count:
-                compared = await self._answered(self._fetched(rows.kind.compare, list(map(Packed, rows.columns))))
-                conflicts += [Conflict(rows.kind.table, key) for (key,) in compared]
-        found.conflicts += conflicts
+            inserted = await self._run_all(_new_rows(tables), [], found)
+            found.conflicts += await self._keep_conflicts([rows for rows, new in zip(tables, inserted, strict=True) if new < rows.count])
+            # last: a seal that is not there yet will cover what went in
+            await self._run_all([], look, found)
         found.rows += sum(inserted)
+
+    async def _keep_conflicts(self, tables: list[Rows]) -> list[Conflict]:
+        """Find the rows that differ from those on record and keep them as events. Repeated if this process dies: they are not done yet."""
+        conflicts = [
+            read_conflict(rows.kind, row)
+            for rows in tables
+            for row in await self._answered(self._fetched(rows.kind.compare, list(map(Packed, rows.columns))))
+        ]
+        if conflicts:
+            await self._run_all(_new_rows(pack([event for one in conflicts for event in one.events], {})), [], Conflicts())
+        letters = [
+            _Letter(one.whole, f"differs from the row of {one.table} on record", one.events[0].call_id, CONFLICT)
+            for one in conflicts
+            if one.whole is not None
+        ]
+        if letters:
+            await self._set_aside(letters)
+        return conflicts
 
     async def _run_all(self, inserts: list[Statement], look: list[Statement], found: Conflicts) -> list[int]:
         """Returns how many rows each insert made."""
@@ -387,6 +395,10 @@ class AuditInserter:
         digests, raws = [hashlib.sha256(letter.raw).digest() for letter in letters], [letter.raw for letter in letters]
         texts = ([to_column(letter.call_id) for letter in letters], [letter.kind for letter in letters])
         await connection.execute(_DEAD_LETTER, (digests, *texts, raws, reasons))
+
+
+def _new_rows(tables: Sequence[Rows]) -> list[Statement]:
+    return [Statement(rows.kind.insert_new, rows.columns) for rows in tables]
 
 
 def _fitting(

@@ -47,20 +47,25 @@ class Kind:
         """The same, but rows that are there already are left alone."""
         return f"{self.insert} ON CONFLICT DO NOTHING"
 
+    @property
+    def compared(self) -> tuple[Stored, ...]:
+        """The columns that `compare` returns: the words of a search are made of the others."""
+        return tuple(column for column in self.columns if column.kind != "tsvector")
+
     @cached_property
     def compare(self) -> str:
-        """The statement that finds, after an insert, the keys that hold other content than the packed columns say.
+        """The statement that finds, after an insert, the rows of the packed columns that differ from those on record with their keys.
 
         Times are left out: the same content seen at another moment is the same record.
         """
         given = ", ".join(f"%b::{'text' if column.kind == 'tsvector' else column.kind}[]" for column in self.columns)
-        content = [f'"{column.name}"' for column in self.columns if column.name not in {*self.key, "at", "search"}]
+        content = [f'"{column.name}"' for column in self.compared if column.name not in {*self.key, "at"}]
         ours, theirs = (", ".join(f"{side}.{name}" for name in content) for side in ("v", "t"))
         differs = f"({theirs}) IS DISTINCT FROM ({ours})" if len(content) > 1 else f"{theirs} IS DISTINCT FROM {ours}"
         same_key = " AND ".join(f't."{name}" = v."{name}"' for name in self.key)
-        key = "concat_ws('/', " + ", ".join(f'v."{name}"' for name in self.key) + ")"
+        row = ", ".join(f'v."{column.name}"' for column in self.compared)
         where = differs if content else "false"
-        return f"SELECT {key} FROM unnest({given}) AS v ({self._names}) JOIN {self.table} t ON {same_key} WHERE {where}"
+        return f"SELECT {row} FROM unnest({given}) AS v ({self._names}) JOIN {self.table} t ON {same_key} WHERE {where}"
 
 
 def _kind(table: CallTable) -> Kind:

@@ -208,7 +208,7 @@ def test_what_the_client_got_instead_is_told() -> None:
 
 NOTES: dict[str, tuple[dict[str, Any], str]] = {
     "redacted": ({"events": [{"kind": "redacted", "number": 1, "at": "2026-11-23T00:00:00.000Z", "detail": "asked for"}]}, "redacted"),
-    "incomplete": ({"events": [{"kind": "incomplete", "number": 1, "at": "", "detail": "3 chunks are on record"}]}, "missing on record"),
+    "incomplete": ({"events": [{"kind": "incomplete", "number": 1, "at": "", "detail": "3 chunks are on record"}]}, "record is incomplete"),
     "shed": (
         {"spans": {}, "rest": SimpleNamespace(body_size=1, events=0, dead_letters=0, chunks_said=412)},
         "412 chunks are not on record",
