@@ -26,6 +26,8 @@ Kind = Literal[
 What stands in other words within a statement counts too: see `_more_kinds`."""
 # Comments that MySQL runs; a comment of templates, which no database knows; a lone CR, which ends a comment for some only; a
 # comment in a comment, whose end ends both for some only.
+EXECUTABLE = re.compile(r"/\*M?!")
+"""Begins a comment whose text MySQL and MariaDB run."""
 _READ_DIFFERENTLY = re.compile(r"/\*M?!|\{#|\r(?!\n)|\0|/\*(?:(?!\*/).)*/\*", re.DOTALL)
 _TSQL = ("tsql", "fabric")
 _TSQL_RESERVED = frozenset(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from policy.sql import ANY, Kind, NotOneStatement, understood
+from policy.sql import ANY, EXECUTABLE, Kind, NotOneStatement, understood
 from policy.sql_asks import is_pragma, only_asks, only_plans
 from policy.sql_functions import SqlEffect, changes, named
 from policy.sql_lexing import STYLES, Guarded, Style, cut, guarded, replaced, without_nested
@@ -79,6 +79,9 @@ def read_sql(text: str, dialect: str) -> SqlReading:
     """Return what a text of SQL does, in a dialect or in `ANY`. Never raises; bounded as the parser is."""
     if len(text) > MAX_SQL_CHARS:
         return SqlReading(unsure="too long")
+    if EXECUTABLE.search(text):
+        # to MySQL it is no comment, wherever it stands
+        return SqlReading(unsure="a comment that a database may execute")
     if dialect == ANY:
         return _read_in_all(text)
     if (style := STYLES.get(dialect)) is not None:

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from policy.argument_values import every_text, pairs, quoted, texts_in, unpacked, without_objects
 from policy.base import ToolCall
 from policy.patches import files_of
 from policy.patterns import names_of
 from policy.sql import ANY
 from protocol.folding import fold
-from protocol.json_strict import loads_arguments
 
 Does = Literal["read", "write", "delete"]
 Json = Any
@@ -28,7 +28,6 @@ MAX_PARTS = 64
 """Texts, paths and addresses of one call that are looked at, of each sort; a call with more is not decided."""
 _MAX_DEPTH = 6
 _MAX_ITEMS = 4_096
-_MAX_PACKED = 65_536
 
 
 class ShellText(msgspec.Struct, frozen=True):
@@ -75,7 +74,8 @@ class MessageText(msgspec.Struct, frozen=True):
 
 
 class Surface(msgspec.Struct, frozen=True):
-    """What the arguments of one call are. `is_whole`: nothing had to be left out."""
+    """What the arguments of one call are. `is_whole`: nothing had to be left out. `unread`: top-level arguments holding text which nothing
+    here takes for anything, so that nobody can vouch for it."""
 
     shell: tuple[ShellText, ...] = ()
     paths: tuple[PathUse, ...] = ()
@@ -83,6 +83,7 @@ class Surface(msgspec.Struct, frozen=True):
     sql: tuple[SqlText, ...] = ()
     messages: tuple[MessageText, ...] = ()
     is_whole: bool = True
+    unread: tuple[str, ...] = ()
 
 
 def _words(text: str) -> frozenset[str]:
@@ -186,14 +187,20 @@ _NO_TEXT_KEYS = _words(
     "lang thought rationale purpose summary timeout_ms max_output_tokens session tool_call_description"
 )
 """Arguments of tools that run a shell which are not for it."""
+_PROSE_KEYS = _words("comment description explanation reason justification title thought rationale purpose summary tool_call_description")
+"""Arguments that say something to whoever reads the call."""
+_SOUGHT_KEYS = _words("pattern regex regexp search glob include exclude old old_string old_str old_text prompt")
+"""Arguments that say what to look for, in a file or a page."""
+_CHOICE_KEYS = _words(
+    "database db schema catalog dialect connection connection_id datasource session session_id id name language lang format "
+    "output_format output_mode mode encoding timeout timeout_ms limit max_rows offset page type method verb http_method params parameters "
+    "bindings"
+)
+"""Arguments that choose something by a word."""
+_CHOICE = re.compile(r"[\w.:@+-]{0,128}")
 _PACKED_KEYS = _words("arguments args input parameters params payload tool_input kwargs tool_args json")
 """Arguments that may hold the arguments of another tool as JSON text."""
 _EDITOR_COMMANDS = _words("view create str_replace insert undo_edit delete rename")
-
-
-def quoted(word: str) -> str:
-    """Return a word as a shell reads it unchanged."""
-    return "'" + word.replace("'", "'\\''") + "'"
 
 
 def tool_words(name: str) -> frozenset[str]:
@@ -245,6 +252,8 @@ class _Finder:
         self._paths: dict[PathUse, None] = {}
         self._urls: dict[UrlUse, None] = {}
         self._sql: dict[SqlText, None] = {}
+        self._unread: dict[str, None] = {}
+        self._taken: set[str] = set()  # arguments of the present object whose whole text is one of these
         self._left = _MAX_ITEMS
         self._is_whole = True
         # `exec_sql` runs no shell, and `run_command` does
@@ -260,7 +269,7 @@ class _Finder:
         shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
         first = slice(MAX_PARTS)
         found = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
-        return Surface(*found, tuple(self._messages()), is_whole=self._is_whole and not cut)
+        return Surface(*found, tuple(self._messages()), self._is_whole and not cut, tuple(self._unread))
 
     def _messages(self) -> Iterator[MessageText]:
         """What a tool that tells others something is given, but the keys by which it gets in."""
@@ -268,7 +277,7 @@ class _Finder:
         if self._urls or self._is_shell or self._is_sql or not (self._words & _TELLS or searches):
             return
         for name, value in self._call.value.items():
-            if _key(name) not in _OWN_KEYS and (text := "\n".join(_every_text(value))):
+            if _key(name) not in _OWN_KEYS and (text := "\n".join(every_text(value))):
                 yield MessageText(text, name)
 
     def _object(self, value: Mapping[str, Json], within: str, depth: int) -> None:
@@ -278,6 +287,7 @@ class _Finder:
             self._is_whole = False
             return
         named = frozenset(keys.values())
+        self._taken = taken = set[str]()
         self._commands(value, keys, within)
         if not named.isdisjoint(_CODE_KEYS):
             self._code(value, keys, within)
@@ -286,11 +296,34 @@ class _Finder:
         self._addresses(value, keys, within)
         if self._is_sql or not named.isdisjoint(_SQL_KEYS):
             self._statements(value, keys, within)
+        nested: list[tuple[str, Json]] = []
         for name, inner in value.items():
             key = keys[name]
+            inner = unpacked(inner) if key in _PACKED_KEYS else inner
             if key in _ENV_KEYS or (self._is_shell and key in _NO_TEXT_KEYS):
-                continue
-            self._nested(inner if key not in _PACKED_KEYS else _unpacked(inner), within or name, depth)
+                left = inner
+            else:
+                nested.append((name, inner))
+                left = without_objects(inner)
+            if not (name and name in taken) and not self._is_harmless(key, left):
+                self._unread[within or name] = None
+        for name, inner in nested:
+            left_before = self._unread.copy()
+            self._nested(inner, within or name, depth)
+            if name in taken:
+                # what is in it counts as a whole, as the body of a request does
+                self._unread = left_before
+
+    def _is_harmless(self, key: str, value: Json) -> bool:
+        """Does it hold no text, or none that anybody runs or opens?"""
+        if key in _PROSE_KEYS or (key in _SOUGHT_KEYS and (self._is_file or bool(self._urls))):
+            return isinstance(value, str)
+        return all(not text.strip() or (key in _CHOICE_KEYS and _CHOICE.fullmatch(text)) for text in every_text(value))
+
+    def _take(self, name: str, value: Json) -> None:
+        """Note that all text of an argument counts for what it is."""
+        if isinstance(value, str) or (isinstance(value, list) and not any(isinstance(item, dict | list) for item in value)):
+            self._taken.add(name)
 
     def _nested(self, inner: Json, within: str, depth: int) -> None:
         if isinstance(inner, dict):
@@ -304,36 +337,45 @@ class _Finder:
 
     def _commands(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
         env, stdin, args, folder = "", "", None, ""
+        of_env, of_stdin, of_args, of_folder = "", "", "", ""
         for name, key in keys.items():
             item = value[name]
             if key in _ENV_KEYS and isinstance(item, dict):
-                env = "".join(f"export {k}={quoted(str(v))}; " for k, v in item.items() if re.fullmatch(r"[A-Za-z_]\w*", k, re.ASCII))
+                sets = [f"export {k}={quoted(str(v))}; " for k, v in item.items() if re.fullmatch(r"[A-Za-z_]\w*", k, re.ASCII)]
+                of_env, env = name if len(sets) == len(item) else "", "".join(sets)
             elif key in _INPUT_KEYS and isinstance(item, str):
-                stdin = item
+                of_stdin, stdin = name, item
             elif key in _DIRECTORY_KEYS and isinstance(item, str) and len(item) <= 4_096:
-                folder = item
+                of_folder, folder = name, item
             elif key in _ARGS_KEYS and isinstance(item, list):
+                of_args = name
                 args = [str(word) for word in item if isinstance(word, str | int | float)]
         for name, key in keys.items():
             item, argument = value[name], within or name
-            is_command = key in _SHELL_KEYS and not self._is_other(key, item)
+            is_command = key in _SHELL_KEYS and not self._is_other(name, key, item)
             if not is_command and not (self._is_shell and key in _SCRIPT_KEYS):
                 if args and key in _PROGRAM_KEYS and isinstance(item, str) and item:
                     self._add_shell(env + " ".join([item, *map(quoted, args)]), argument, folder)
+                    self._taken |= {name, of_args, of_env, of_folder}
                 continue
             if (key in _ARGS_KEYS or key in _INPUT_KEYS) and any(k in _PROGRAM_KEYS or k in _SHELL_KEYS for k in keys.values()):
                 # goes with its program
                 continue
-            for text in _texts(item, many=key.endswith("s") and key not in _ARGS_KEYS):
+            for text in texts_in(item, many=key.endswith("s") and key not in _ARGS_KEYS):
+                self._taken |= {of_env, of_folder}
                 if args and key in _PROGRAM_KEYS:
+                    self._taken.add(of_args)
                     text = " ".join([text, *map(quoted, args)])
                 if stdin and key not in _INPUT_KEYS:
+                    self._taken.add(of_stdin)
                     text = f"{text} <<< {quoted(stdin)}"
                 self._add_shell(env + text, argument, folder)
+            self._take(name, item)
 
-    def _is_other(self, key: str, item: Json) -> bool:
+    def _is_other(self, name: str, key: str, item: Json) -> bool:
         """Is an argument `command` the word for what an editor does, or a statement for a database?"""
         if isinstance(item, str) and self._is_file and item in _EDITOR_COMMANDS:
+            self._taken.add(name)
             return True
         return self._is_sql and key in _SQL_QUERY_KEYS
 
@@ -358,27 +400,33 @@ class _Finder:
                 if key == "javascript"
                 else spoken or ("sh" if key == "script" else "python")
             )
-            for text in _texts(value[name], many=False):
+            for text in texts_in(value[name], many=False):
                 run = _RUNS.get(by)
                 self._add_shell(f"{run} {quoted(text)}" if run else text, within or name)
+            self._take(name, value[name])
 
     # files
 
     def _files(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
-        content = "\n".join(text for n, k in keys.items() if k in _CONTENT_KEYS for text in _every_text(value[n]))
+        content = "\n".join(text for n, k in keys.items() if k in _CONTENT_KEYS for text in every_text(value[n]))
         editor = next((str(value[n]) for n, k in keys.items() if k == "command" and value[n] in tuple(_EDITOR_COMMANDS)), "")
         is_wide = bool(self._words & _WIDE) or any(k == "recursive" and value[n] is True for n, k in keys.items())
         for name, key in keys.items():
             if self._is_file and key in _PATCH_KEYS:
-                for text in _texts(value[name], many=False):
+                for text in texts_in(value[name], many=False):
                     for path, change, added in files_of(text):
                         self._paths[PathUse(path, change, within or name, added)] = None
+                        self._taken.add(name)
             if key not in _PATH_KEYS or self._is_shell:
                 continue
             does = self._does(key, editor, bool(content))
             for path in _path_texts(value[name], is_file=self._is_file):
                 wide = is_wide and does == "delete"
                 self._paths[PathUse(path, does, within or name, content if does == "write" else "", wide)] = None
+                if does == "write":
+                    self._taken |= {n for n, k in keys.items() if k in _CONTENT_KEYS}
+            if [*_path_texts(value[name], is_file=self._is_file)] == [*every_text(value[name])]:
+                self._take(name, value[name])
 
     def _does(self, key: str, editor: str, has_content: bool) -> Does:
         words = self._words
@@ -403,19 +451,22 @@ class _Finder:
         for name, key in keys.items():
             if key in _HEADER_KEYS or key in _NO_TEXT_KEYS or (self._is_file and key in _CONTENT_KEYS):
                 continue
-            for text in _texts(value[name], many=True):
-                if len(text) <= 8_192 and (_URL.match(text.strip()) or (key in _URL_KEYS and _is_address(text, key))):
-                    found.append((text.strip(), within or name))
+            texts = [text.strip() for text in texts_in(value[name], many=True) if len(text) <= 8_192]
+            urls = [text for text in texts if _is_url(text, key)]
+            found += [(url, within or name) for url in urls]
+            if not any(map(str.isspace, "".join(urls))) and len(urls) >= len([*every_text(value[name])]):
+                self._take(name, value[name])
         if not found:
             return
+        self._taken |= {n for n, k in keys.items() if k in _BODY_KEYS or k in _HEADER_KEYS}
         method = next((str(value[n]).lower() for n, k in keys.items() if k in ("method", "verb", "http_method")), "")
-        body = "\n".join(text for n, k in keys.items() if k in _BODY_KEYS for text in _every_text(value[n]))
+        body = "\n".join(text for n, k in keys.items() if k in _BODY_KEYS for text in every_text(value[n]))
         sends = (
             method in _SENDS
             or (not method and bool(body) and bool(self._words & _SENDS))
             or (bool(body) and method not in ("get", "head", ""))
         )
-        headers = tuple(pair for n, k in keys.items() if k in _HEADER_KEYS for pair in _pairs(value[n]))
+        headers = tuple(pair for n, k in keys.items() if k in _HEADER_KEYS for pair in pairs(value[n]))
         for url, argument in found:
             self._urls[UrlUse(url, argument, sends, body, headers)] = None
 
@@ -424,69 +475,20 @@ class _Finder:
     def _statements(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
         for name, key in keys.items():
             if key in _SQL_KEYS or (self._is_sql and key in _SQL_QUERY_KEYS):
-                for text in _texts(value[name], many=True):
-                    if key in _SQL_KEYS or self._words & _SQL_WORDS - {"query", "queries"} or _BEGINS_SQL.match(text):
-                        self._sql[SqlText(text, within or name)] = None
+                is_sure = key in _SQL_KEYS or bool(self._words & _SQL_WORDS - {"query", "queries"})
+                every = [*texts_in(value[name], many=True)]
+                found = [text for text in every if is_sure or _BEGINS_SQL.match(text)]
+                self._sql |= {SqlText(text, within or name): None for text in found}
+                if found == every:
+                    self._take(name, value[name])
 
 
-def _unpacked(value: Json) -> Json:
-    if isinstance(value, str) and value.lstrip()[:1] == "{" and len(value) <= _MAX_PACKED:
-        try:
-            return loads_arguments(value)
-        except ValueError:
-            return None
-    return value
+def _is_url(text: str, key: str) -> bool:
+    return _URL.match(text) is not None or (key in _URL_KEYS and _is_address(text, key))
 
 
 def _is_address(text: str, key: str) -> bool:
     return 0 < len(text) <= 2_048 and not any(c.isspace() for c in text.strip()) and (key in _HOST_KEYS or "." in text or ":" in text)
-
-
-def _texts(value: Json, *, many: bool) -> Iterator[str]:
-    """The texts that an argument holds. A list is one command by its words; where its first has a blank, or `many`, each is a text too."""
-    if isinstance(value, str):
-        yield value
-        return
-    if not isinstance(value, list):
-        return
-    words = [str(word) for word in value if isinstance(word, str | int | float) and not isinstance(word, bool)]
-    if not words:
-        return
-    if many or any(c.isspace() for c in words[0].strip()):
-        yield from words
-        if len(words) > 1 and many:
-            # one shell may read them all, one after the other
-            yield "\n".join(words)
-        return
-    yield " ".join(map(quoted, words))
-
-
-def _pairs(value: Json) -> Iterator[tuple[str, str]]:
-    """Names and values of headers: in an object, in lists of lines, of pairs or of objects with `name` and `value`."""
-    for item in value[:256] if isinstance(value, list) else [value]:
-        if isinstance(item, str):
-            for line in item.split("\n")[:256]:
-                name, _, said = line.partition(":")
-                yield name.strip(), said.strip()
-        elif isinstance(item, dict) and isinstance(item.get("name"), str) and isinstance(item.get("value"), str):
-            yield item["name"], item["value"]
-        elif isinstance(item, dict):
-            yield from ((name, text) for name, inner in item.items() for text in _every_text(inner))
-        elif isinstance(item, list) and len(item) == 2 and all(isinstance(word, str) for word in item):
-            yield item[0], item[1]
-
-
-def _every_text(value: Json) -> Iterator[str]:
-    """The texts in a value at any depth."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            stack += reversed(item.values())
-        elif isinstance(item, list):
-            stack += reversed(item)
 
 
 def _path_texts(value: Json, *, is_file: bool) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from policy.argument_values import quoted
 from policy.base import ToolCall
 from policy.carried import (
     carries_secret,
@@ -26,7 +27,7 @@ from policy.effects import Effect
 from policy.network import LISTED, host_of, host_scope
 from policy.paths import place, written
 from policy.stored import MAX_CHARS, Stored, stored_in
-from policy.surface import ShellText, Surface, UrlUse, quoted, surface_of
+from policy.surface import ShellText, Surface, UrlUse, surface_of
 from protocol.folding import is_plain, without_unseen
 
 if TYPE_CHECKING:

@@ -62,16 +62,17 @@ class Looks:
     @cached_property
     def touch(self) -> Touch:
         """What the call would do, read once whatever the rules."""
-        return touch_of(self._call, self._places, self._surface)
+        return touch_of(self._call, self._places, self.surface)
 
     @cached_property
-    def _surface(self) -> Surface:
+    def surface(self) -> Surface:
+        """What the arguments are."""
         return surface_of(self._call)
 
     @cached_property
     def sql(self) -> list[str]:
         """The texts that are for a database."""
-        return [found.text for found in self._surface.sql]
+        return [found.text for found in self.surface.sql]
 
     @property
     def everywhere(self) -> list[str]:

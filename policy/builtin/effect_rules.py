@@ -144,16 +144,17 @@ class Condition:
         self._by = None if by is None else Names(by)
         self._arguments = None if arguments is None else frozenset(map(fold, arguments))
         self._commands = None if commands is None else [tuple(command.split()) for command in commands]
-        self._names = frozenset(words[0].lower() for words in self._commands or () if words)
+        self._names = frozenset(words[0] for words in self._commands or ())
         self.wants_unsure = unsure
         self.speaks_of_effects = bool(self.kinds or self._scopes or self._target or self._by) or wide is not None
         self.names_commands = commands is not None
+        self.is_about_commands = sources is None or "shell" in sources
 
     def finds(self, touch: Touch) -> bool:
         """Is one effect, and one command, among those that are named?"""
         if self.kinds and self.kinds.isdisjoint(touch.kinds):
             return False
-        if self.names_commands and not any(map(self.is_named, touch.commands)):
+        if self.names_commands and not any(map(self.forbids, touch.commands)):
             return False
         if not self.speaks_of_effects:
             return self.names_commands or (not self.wants_unsure and any(map(self.is_about, touch.acts)))
@@ -163,6 +164,11 @@ class Condition:
         """Does it say anything about this effect?"""
         return (self._sources is None or act.source in self._sources) and (self._arguments is None or fold(act.argument) in self._arguments)
 
+    def covers(self, source: Source, argument: str) -> bool:
+        """Does it say what may be done by what stands in this argument?"""
+        in_source = self.is_about_commands if source == "shell" else self._sources is None or source in self._sources
+        return in_source and (self._arguments is None or fold(argument) in self._arguments)
+
     def has(self, effect: Effect) -> bool:
         """Is the effect among those that are named?"""
         return (
@@ -171,17 +177,23 @@ class Condition:
             and (self._by is None or self._by.means(effect.by))
         )
 
+    def forbids(self, command: "Command") -> bool:
+        """Is it one of `commands`, wherever it lies and in whatever case it is written?"""
+        texts = [command.name, *(word.text for word in command.words[1:])]
+        return any(texts[: len(words)] == [words[0].rpartition("/")[2].lower(), *words[1:]] for words in self._commands or ())
+
     def is_named(self, command: "Command") -> bool:
-        """Is it one of `commands`, and steered by no variable?"""
-        if any(name in _STEERING for name, _ in command.assignments):
+        """Is it one of `commands`, exactly, and so is what it runs under? What does nothing by itself needs no name."""
+        from policy.shell.effects_of import is_elsewhere, is_transparent
+
+        if any(name not in _PLAIN_WRAPPERS and name not in self._names for name in command.wrappers):
             return False
-        if not command.words:
-            # an assignment by itself: what it is good for shows where it is used
+        if is_transparent(command):
             return True
-        if command.name not in self._names:
-            return False
-        said = [command.name, *(word.text for word in command.words[1:])]
-        return any(said[: len(words)] == [words[0].lower(), *words[1:]] for words in self._commands or ())
+        texts = [word.text for word in command.words]
+        path = texts[0] or ""
+        names = (path,) if is_elsewhere(command) else (path, path.rpartition("/")[2])
+        return any(words[0] in names and texts[1 : len(words)] == list(words[1:]) for words in self._commands or ())
 
 
 def kinds_of(conditions: Sequence[Condition]) -> frozenset[str] | None:
@@ -207,21 +219,30 @@ def denied(conditions: Sequence[Condition], touch: Touch) -> Held:
 
 
 def allowed(conditions: Sequence[Condition], touch: Touch) -> bool:
-    """Is everything that a call does named by a condition, and by each that is about it, and nothing unsure?"""
+    """Is everything that a call does named by a condition that is about it, and by each that is, and nothing unsure?"""
     if touch.unsure or not (touch.acts or touch.commands):
         return False
-    for command in touch.commands:
-        about = [condition for condition in conditions if condition.names_commands]
-        if not (all(condition.is_named(command) for condition in about) if about else _is_plain(command)):
-            return False
-        if about and not any(condition.speaks_of_effects for condition in about) and _writes(command):
-            # a command that is named may do what it does, but not into files that nobody named
-            return False
+    for_commands = [condition for condition in conditions if condition.is_about_commands]
+    if not all(_is_vouched_for(command, for_commands) for command in touch.commands):
+        return False
     for act in touch.acts:
         about = [condition for condition in conditions if condition.is_about(act)]
         if not about or not all(condition.has(act.effect) or not condition.speaks_of_effects for condition in about):
             return False
     return True
+
+
+def _is_vouched_for(command: "Command", conditions: Sequence[Condition]) -> bool:
+    """Is a command named, or is everything that it does among its effects, which are named?"""
+    if not conditions or any(name in _STEERING for name, _ in command.assignments):
+        return False
+    naming = [condition for condition in conditions if condition.names_commands]
+    if not naming:
+        return _is_described(command)
+    if not any(condition.speaks_of_effects for condition in naming) and _writes(command):
+        # a command that is named may do what it does, but not into files that nobody named
+        return False
+    return all(condition.is_named(command) for condition in naming)
 
 
 _STEERING = frozenset(
@@ -233,11 +254,16 @@ _STEERING = frozenset(
 """Variables that make a program run another one, or ask another host: an `allow` rule vouches for none of them."""
 
 
-def _is_plain(command: "Command") -> bool:
-    """Is all that a command does among its effects?"""
-    from policy.shell.effects_of import is_known
+_PLAIN_WRAPPERS = frozenset(
+    "nice ionice nohup setsid timeout gtimeout stdbuf command builtin exec env xargs find eval trap sh bash dash zsh ksh".split()
+)
+"""What runs a command as it would run by itself, so that the command alone must be named."""
 
-    return is_known(command) and not any(name in _STEERING for name, _ in command.assignments)
+
+def _is_described(command: "Command") -> bool:
+    from policy.shell.effects_of import is_described
+
+    return is_described(command) and _PLAIN_WRAPPERS.issuperset(command.wrappers)
 
 
 def _writes(command: "Command") -> bool:

@@ -18,7 +18,7 @@ from policy.patterns import NamePattern, Names, Pattern, compile_re2, literal
 from policy.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
 from policy.sql import Kind, check_dialect
 from policy.sql_functions import SqlEffect
-from policy.touch import Places, load_parser
+from policy.touch import Places, Source, load_parser
 from protocol.bounds import MAX_RULES
 from protocol.config import Name
 from protocol.folding import fold
@@ -27,6 +27,8 @@ Folder = Annotated[str, Field(min_length=1, max_length=1024)]
 Hosts = Annotated[tuple[str, ...], Field(max_length=MAX_RULES)]
 _OWN_NAMES = ("allow", "validate_schema", "unsure")
 """What the record has in the place of a rule's name where one of these options decides."""
+Part = Source | Literal["sql", "other"]
+"""What a piece of a call is: something of which effects are known, a statement for a database, or a text that nobody reads."""
 _PENDING = frozenset(("mcp_pending",))
 """Who runs a call of an MCP server that the provider asks about first."""
 
@@ -218,7 +220,33 @@ class CompiledRule:
             and (self._pattern is None or self._covers(call, looks))
             and (self.rule.sql is None or _sql_allows(self.rule.sql, call, looks))
             and (not self._effects or effect_rules.allowed(self._effects, looks.touch))
+            and self._covers_all(looks)
         )
+
+    def _covers_all(self, looks: Looks) -> bool:
+        """Does a condition speak of everything that the call holds? A rule about tools alone speaks of all of their arguments."""
+        of_some = self._pattern is not None and self.rule.argument is not None
+        if not (of_some or self._effects or self.rule.sql) or (self._pattern is not None and not of_some):
+            return True
+        surface = looks.surface
+        parts: list[tuple[Part, str]] = [
+            *(("shell", text.argument) for text in surface.shell),
+            *(("paths", use.argument) for use in surface.paths),
+            *(("network", use.argument) for use in surface.urls),
+            *(("sql", text.argument) for text in surface.sql),
+            *(("other", text.argument) for text in surface.messages),
+            *(("other", name) for name in surface.unread),
+        ]
+        return surface.is_whole and all(self._speaks_of(part, argument) for part, argument in parts)
+
+    def _speaks_of(self, part: Part, argument: str) -> bool:
+        if argument == self.rule.argument:
+            return True
+        if part == "sql":
+            return self.rule.sql is not None and self.rule.sql.argument in (None, argument)
+        if part == "other":
+            return self._schema is not None and self._schema.names(argument)
+        return any(condition.covers(part, argument) for condition in self._effects)
 
     def _is_about(self, call: ToolCall) -> bool:
         return self._runs(call, Names.means) and self._names.means(call.name)
@@ -264,6 +292,10 @@ class _Schema:
         self._compiled = compile_schema(schema) if compiled is None else compiled
         self._names = frozenset(_names_in(schema))
         self._by_form = {fold(name): name for name in self._names}
+
+    def names(self, argument: str) -> bool:
+        """Is the argument one of which it speaks?"""
+        return argument in self._names
 
     def is_of(self, compiled: Schema) -> bool:
         """Was it made of this schema?"""

@@ -24,7 +24,7 @@ from policy.shell import (
 )
 from policy.shell.args import args_of
 from policy.shell.commands import Command, Program, Word
-from policy.shell.file_table import DOES_NOTHING
+from policy.shell.file_table import DOES_NOTHING, RUNS, WHOLE
 from policy.shell.following import follow
 from policy.shell.found import Found, Handler
 from policy.shell.habits import (
@@ -75,13 +75,25 @@ class Effects(msgspec.Struct, frozen=True):
     """What it took, counted in commands."""
 
 
-def is_known(command: Command) -> bool:
-    """Is all that the command does in its effects? False for programs that nobody described here."""
-    name = command.name
-    if command.words and "/" in command.words[0].known and not _BINARIES.match(command.words[0].known):
-        # another program of that name
+def is_described(command: Command) -> bool:
+    """Is all that the command does in its effects? False for what does more than its table says, or may: with an option that nobody
+    described, or for a program of that name that lies elsewhere."""
+    if is_elsewhere(command):
         return False
-    return not name or name in HANDLERS or name in file_commands.table() or name in SHELLS or name in DOES_NOTHING
+    return is_transparent(command) or (command.name in WHOLE and file_commands.knows_options(command))
+
+
+def is_elsewhere(command: Command) -> bool:
+    """Is it another program than the one of that name: in a folder that is not for programs, or written in capitals?"""
+    path = command.words[0].known if command.words else ""
+    return ("/" in path and not _BINARIES.match(path)) or path.rpartition("/")[2].lower() == command.name != path.rpartition("/")[2]
+
+
+def is_transparent(command: Command) -> bool:
+    """Does it do nothing by itself: an assignment, a builtin that ends or tests something, a shell whose program was read?"""
+    if command.name in SHELLS:
+        return bool(command.programs) and all(program.is_read for program in command.programs)
+    return not command.name or command.name in DOES_NOTHING
 
 
 def effects_of(
@@ -151,6 +163,8 @@ class _Text:
         if command.name == "kill":
             for index in {index for word in command.words for index in word.outputs}:
                 system_commands.killed(self._chain(index), found)
+        for word in args_of(command, RUNS.get(command.name, ()), single=command.name == "go").all(*RUNS.get(command.name, ())):
+            found.add("execute", scope_of_file(found.place(word)), word.known)
         editing.in_place(command, found)
         built(command, found, self._source_scopes)
         if comes_from_elsewhere(command):

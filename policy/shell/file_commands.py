@@ -33,6 +33,14 @@ def table() -> dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str]]]
     return found
 
 
+def knows_options(command: Command) -> bool:
+    """Are all of its long options in the table? A short one is a letter, which changes how these commands print."""
+    _, values, untexted = table()[command.name]
+    args = args_of(command, values)
+    given = (*args.flags, *(name for name, _ in args.values))
+    return all(not name.startswith("--") or name in values or name in untexted for name in given)
+
+
 _SAVES = re.compile(r"[+:]?\s*(?:w|write|sav|saveas|wq)!?\s+(?!\s*!)([^|\s]+)")
 
 

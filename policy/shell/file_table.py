@@ -6,7 +6,8 @@ Options take a value with a role after `=`; `-x!r` says that with this option th
 """
 
 LINES = """
-cat tac nl rev shuf fold expand unexpand pr fmt column iconv col colrm ul zcat bzcat xzcat zstdcat lz4cat lzcat gzcat look tsort : r* ;
+shuf iconv : r* ; -o=w --output=w -n=t -i=t -e=t -f=t -t=t
+cat tac nl rev fold expand unexpand pr fmt column col colrm ul zcat bzcat xzcat zstdcat lz4cat lzcat gzcat look tsort : r* ;
     -f=t -t=t -w=t -s=t -c=t -n=t -i=t -e=t
 head tail : r* ; -n=t -c=t --lines=t --bytes=t --pid=t -s=t
 less more most pg bat batcat view zless zmore xzless : r* ; -n=t -p=t -x=t -j=t
@@ -20,7 +21,7 @@ diff cmp sdiff colordiff vimdiff diff3 dircmp delta icdiff : r* ; -I=t -x=t -U=t
 base64 base32 basenc uuencode : r* ; -w=t -i=r -o=w
 xxd : r w ; -s=t -l=t -c=t -g=t -n=t
 od hexdump hd strings : r* ; -n=t -N=t -A=t -t=t -j=t -s=t -e=t -w=t
-file stat readlink realpath basename dirname pathchk ls dir vdir lsd exa eza tree test [ namei lsattr getfacl getfattr getcap mountpoint
+file stat readlink realpath basename dirname pathchk ls dir vdir lsd exa eza test [ namei lsattr getfacl getfattr getcap mountpoint
     namei findmnt : t* ; -c=t -f=t -d=t -n=t
 du df ncdu dust lsblk blkid lsof fuser : t*
 grep egrep fgrep zgrep pgrep rgrep rg ag ack ack-grep sift ugrep xzgrep bzgrep : t r* ; -e=t -f=r -A=t -B=t -C=t -m=t -d=t --include=t
@@ -30,6 +31,7 @@ jq gojq jaq : t r* ; --arg=tt --argjson=tt --slurpfile=tr --rawfile=tr -f=r --fr
 xmllint xmlstarlet xpath pup htmlq csvcut csvlook csvgrep mlr miller xsv : r* ; --xpath=t --schema=t --output=w -c=t -o=w -d=t
 touch : w* ; -d=t -t=t -r=t --date=t --reference=t
 mkdir mktemp mkfifo mknod : w* ; -m=t -p=t --mode=t --suffix=t -t=t
+tree : t* ; -o=w -L=t -P=t -I=t --filelimit=t
 tee sponge : w* ;
 fallocate : w* ; -l=t -o=t
 ln : r+ w ; -t=w -S=t --target-directory=w --suffix=t
@@ -62,3 +64,14 @@ pytest tox nox jest mocha vitest eslint prettier black ruff flake8 mypy pylint t
 """Names that stand here are known: what they do is all that is listed, besides their redirects."""
 DOES_NOTHING = frozenset("true false : exit return test [ [[ wait".split())
 """Commands that change nothing, whatever they are given."""
+WHOLE = frozenset(
+    """cat tac nl rev head tail wc md5sum sha1sum sha256sum sha512sum cksum sort uniq cut paste comm tr seq expr printf echo grep egrep
+    fgrep diff cmp base64 touch mkdir rmdir rm cp tee basename dirname pwd cd""".split()
+)
+"""Commands of which the table says all: they open no file but those that it names, and with the options that it names and short ones
+they run no program."""
+RUNS: dict[str, tuple[str, ...]] = {
+    "sort": ("--compress-program",), "rg": ("--pre", "--hostname-bin"), "ag": ("--pager",), "ack": ("--pager",), "bat": ("--pager",),
+    "go": ("-toolexec", "-vettool", "-exec"), "mypy": ("--python-executable",),
+}  # fmt: skip
+"""Options whose value is a program that the command runs."""

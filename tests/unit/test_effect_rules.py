@@ -32,6 +32,8 @@ def allow(**condition: Any) -> dict[str, Any]:
 BLOCKED = Block("rule", rule="x")
 UNSURE = Block("unsure", rule="unsure")
 NOT_ALLOWED = Block("not_allowed", rule="allow")
+READS_PROJECT = {"paths": {"does": ["read"], "scope": ["project"]}}
+SELECTS = {"sql": {"dialect": "any", "effects": ["read"]}}
 DELETES = {"does": {"effects": ["delete"], "scope": ["home", "system", "root"]}}
 
 
@@ -65,6 +67,8 @@ DELETES = {"does": {"effects": ["delete"], "scope": ["home", "system", "root"]}}
         ({"secrets": {}}, "note", {"text": "AKIAQ3EGRIBHV5ZC6TWF and wJalrXUtnFEMI/K7MDENG/bPxRfiCYzL8w2Kq9Zx"}, BLOCKED),
         ({"secrets": {"argument": "other"}}, "note", {"text": "AKIAQ3EGRIBHV5ZC6TWF"}, ALLOW),
         ({"secrets": {}}, "note", {"text": "nothing"}, ALLOW),
+        ({"shell": {"commands": ["rm"]}}, "bash", {"command": "PATH=/x sudo /opt/RM x"}, BLOCKED),
+        ({"shell": {"commands": ["rm"]}}, "bash", {"command": "X=1; exit"}, ALLOW),
     ],
 )
 def test_a_deny_rule_applies_where_one_effect_is_named(condition: Any, tool: str, arguments: dict[str, Any], verdict: Verdict) -> None:
@@ -114,6 +118,43 @@ def test_hosts_and_folders_of_the_operator_count() -> None:
         ({"network": {"scope": ["loopback"]}}, "fetch", {"url": "http://x.example/"}, False),
         ({"network": {"scope": ["loopback"]}}, "fetch", {"url": "http://localhost/", "file": "/etc/passwd"}, False),
         ({"paths": {"does": "read"}, "network": {}}, "upload", {"url": "http://localhost/", "file": "/etc/passwd"}, True),
+        # a program that has no effects here is no program that does nothing
+        (READS_PROJECT, "bash", {"command": "docker run -v /:/x alpine"}, False),
+        (READS_PROJECT, "bash", {"command": "true"}, False),
+        ({"network": {"scope": ["loopback"]}}, "bash", {"command": "gcc -o /etc/passwd a.c"}, False),
+        ({"shell": {"effects": ["read"], "scope": ["project"]}}, "bash", {"command": "cat src/a; chattr +i src/a"}, False),
+        ({"does": {"effects": ["read"], "scope": ["project"]}}, "bash", {"command": "sort --files0-from=list src/a"}, False),
+        ({"does": {"effects": ["read"], "scope": ["project"]}}, "bash", {"command": "bash -c 'sort -n src/a | uniq -c; exit'"}, True),
+        # a name is the program of that name, and vouches for nothing that it runs under
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": "/tmp/ls"}, False),
+        ({"shell": {"commands": ["head"]}}, "bash", {"command": "HEAD http://x.example"}, False),
+        ({"shell": {"commands": ["./gradlew test"]}}, "bash", {"command": "./gradlew test"}, True),
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": "sudo ls"}, False),
+        ({"shell": {"commands": ["sudo", "ls"]}}, "bash", {"command": "sudo ls"}, True),
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": "timeout 3 nice bash -lc 'ls; exit 1'"}, True),
+        ({"shell": {"commands": ["sort"], "effects": ["read"]}}, "bash", {"command": "sort --compress-program=/tmp/x a"}, False),
+        # what no condition speaks of is not allowed
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": "ls", "description": "Look around.", "timeout": 9}, True),
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": "ls", "cmd": "id"}, False),
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": "ls", "then": "rm -rf /"}, False),
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": "ls", "": "rm -rf /"}, False),
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": ["ls", ["rm"]]}, False),
+        ({"shell": {"commands": ["ls"]}}, "bash", {"command": "ls", "session": {"x": "rm -rf /"}}, False),
+        (READS_PROJECT, "read_file", {"path": "a", "sql": "drop table t"}, False),
+        (READS_PROJECT, "read_file", {"path": "a", "cwd": "/etc"}, False),
+        (READS_PROJECT, "send_file", {"path": "a", "to": "somebody@x.example", "body": "text of a mail"}, False),
+        (READS_PROJECT, "grep", {"path": "src", "pattern": "rm -rf /", "glob": "*.py"}, True),
+        ({"paths": {"scope": ["project"]}}, "edit_file", {"path": "a", "edits": [{"old_text": "x y", "new_text": "y z"}]}, True),
+        ({"network": {"scope": ["loopback"]}}, "fetch", {"url": "http://localhost/", "headers": {"a": "b c"}, "prompt": "New?"}, True),
+        ({"argument": "command", "argument_matches": "ls"}, "bash", {"command": "ls", "cmd": "id"}, False),
+        (SELECTS, "query", {"sql": "select 1", "database": "main", "limit": 5}, True),
+        (SELECTS, "query", {"sql": "select 1", "command": "rm -rf /home"}, False),
+        (SELECTS, "query", {"sql": "select 1", "payload": '{"command": "id"}'}, False),
+        (SELECTS, "query", {"sql": "select 1", "note": "drop it all"}, False),
+        (SELECTS, "query", {"sql": "select 1", "path": "/etc/passwd"}, False),
+        (SELECTS | {"schema": {"properties": {"note": {"type": "string"}}}}, "query", {"sql": "select 1", "note": "a b"}, True),
+        (SELECTS, "query", {"sql": "select 1; /*!50000 drop table t */"}, False),
+        (SELECTS, "query", {"sql": "/*M! drop table t */; select 1"}, False),
     ],
 )
 def test_an_allow_rule_vouches_only_where_everything_is_named(rule: Any, tool: str, arguments: dict[str, Any], is_allowed: bool) -> None:

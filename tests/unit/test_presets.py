@@ -1,12 +1,17 @@
 """The presets that ship: each loads, says what it is, and its options are checked with their place."""
 
 import json
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from policy import preset
+from policy.base import ALLOW, ToolCall
 from policy.loading import load
+from policy.shell.effects_of import HANDLERS
+from policy.shell.file_commands import table
+from policy.shell.file_table import DOES_NOTHING
 from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from sluice.check import examine
@@ -102,3 +107,16 @@ def test_parts_of_a_preset_depend_on_its_options() -> None:
     ]  # fmt: skip
     with pytest.raises(ValidationError):
         made.series({"how": "c"})
+
+
+def test_what_no_rule_of_strict_names_does_not_pass_whatever_it_is_called() -> None:
+    commands = frozenset(command.split()[0] for command in preset.preset("strict").options["commands"].default)
+    folders = [Path(name) for name in ("/usr/bin", "/usr/sbin") if Path(name).is_dir()]
+    names = {*table(), *HANDLERS, *(path.name for folder in folders for path in folder.iterdir())} - commands - DOES_NOTHING - {"xargs"}
+    policies, _ = load([step("strict")], session_version="1", config=Config())
+    assert len(names) > 600
+    for name in sorted(names):
+        for words in ("", " -o /etc/passwd src/a", " run -v /:/x", " start x", " --config=x"):
+            arguments = {"command": name + words}
+            call = ToolCall(0, 0, "i", "bash", json.dumps(arguments), arguments, None)
+            assert any(policy.on_tool_call(call) != ALLOW for policy in policies), arguments

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from policy.effects import Effect
-from policy.shell.effects_of import is_known
+from policy.shell.effects_of import is_described
 from policy.shell.program_texts import CodeReading, effects_of_code
 from policy.shell.reading import read
 
@@ -260,13 +260,8 @@ def test_who_only_asks_does_nothing() -> None:
 
 
 def test_a_program_of_another_folder_is_not_the_one_that_is_known() -> None:
-    assert [is_known(read(text).commands[0]) for text in ("ls", "/bin/ls", "./ls", "/tmp/ls", "nobody-knows-it")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+    texts = ("cat", "/bin/cat", "./cat", "/tmp/cat", "CAT", "cat --an-option", "docker", "nobody-knows-it")
+    assert [is_described(read(text).commands[0]) for text in texts] == [True, True, *[False] * 6]
 
 
 def test_no_text_takes_long() -> None:
