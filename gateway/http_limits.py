@@ -10,6 +10,10 @@ body it is a leading zero of the next chunk's size. HTTP/1.0 allows neither, so 
 Requests that wait for an answer before theirs stay in the socket, and of what is not read the loop sees no end. So the socket itself is
 asked. What fills the kernel's buffers keeps a FIN out of them. Then only writing finds out: interim responses before the head, within an
 answer its next chunk or keepalive.
+
+A connection stays in step: each request has the body that its head declares, and gets one answer. So an offer to upgrade is ignored,
+CONNECT is refused, and nothing is written into an answer that has begun. Behind a proxy that reuses connections, one answer too many would
+reach somebody else.
 """
 
 import asyncio
@@ -21,6 +25,7 @@ import termios
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from protocol.bounds import HEAD_S, MAX_HEAD_BYTES, MAX_HEADERS
@@ -46,6 +51,11 @@ _TOO_LARGE = _refusal(b"431 Request Header Fields Too Large", b"invalid_request_
 _NO_MEMORY = _refusal(
     b"503 Service Unavailable\r\nretry-after: 1", b"api_error", b"gateway_memory", b"this gateway is out of memory; try again in 1 second"
 )
+_NOT_HTTP = _refusal(b"400 Bad Request", b"invalid_request_error", b"not_http", b"this is not a valid HTTP/1.1 request")
+_NO_TUNNEL = _refusal(
+    b"405 Method Not Allowed", b"invalid_request_error", b"no_proxy",
+    b"this is no HTTP proxy and knows no CONNECT; set the address as the base URL of the API",
+)  # fmt: skip
 _MANY = 12
 """So many connections past what is too many are taken, to be told so."""
 _MANY_HEAD_S = 2.0
@@ -89,6 +99,17 @@ class _WithHead:
     def is_closing(self) -> bool:
         """As the transport says."""
         return self._transport.is_closing()
+
+
+class _ExpectingCycle(RequestResponseCycle):
+    """An answer to a client that waits for `100 Continue` before it sends the body."""
+
+    async def send(self, message: Any) -> None:
+        """As ASGI has it."""
+        if self.waiting_for_100_continue and self.more_body and not self.body:
+            # answered without it: whether the body still comes, or the next request, nobody can tell
+            self.keep_alive = False
+        await super().send(message)
 
 
 class _OldCycle(RequestResponseCycle):
@@ -176,9 +197,34 @@ class Crowd:
         return self.is_too_many(connections - _MANY)
 
 
+class _Requests(httptools.HttpRequestParser):
+    """Parses requests for a server that speaks nothing else than HTTP/1. At an offer to upgrade httptools stops behind the head, and reads
+    what follows as a new request, though it is the body. So that head is parsed once more, without the offer."""
+
+    def __init__(self, connection: "BoundedConnection") -> None:
+        super().__init__(connection)
+        # requests may be sent at once; those behind one with `connection: close` are not served
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._connection = connection
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]
+        """Parse these bytes. Raises HttpParserError."""
+        connection, parser, left = self._connection, self, memoryview(data)
+        while left:
+            try:
+                super(_Requests, parser).feed_data(left)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                left = left[offer.args[0] :]
+                head = connection.head_without_offer()
+                # this one reads nothing more where that head says `connection: close`
+                parser = connection.parser = _Requests(connection)
+                parser.feed_data(head)
+
+
 class BoundedConnection(HttpToolsProtocol):
     """One client connection. A head may have 64 KiB beside what comes in the same read as its end, 128 lines, and 30 s, with all that comes
-    before it.
+    before it. Within a body so much may come between two pieces of it: sizes of chunks, trailers.
 
     A client that takes none of its unsent bytes for `stall_s` is cut off, whatever is sent to it: a sender would wait for ever.
     """
@@ -188,8 +234,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.parser = _Requests(self)
         self._head_bytes = 0
-        self._in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_since = 0.0
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -251,11 +297,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, unless the head that they belong to is too long already."""
-        if self._in_head:
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(_TOO_LARGE)
-                return
-            self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(_TOO_LARGE)
+            return
+        self._head_bytes += len(data)
         try:
             super().data_received(data)
         except MemoryError:
@@ -267,8 +312,10 @@ class BoundedConnection(HttpToolsProtocol):
             self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)
 
     def _refuse(self, answer: bytes) -> None:
+        cycle = self._answering
         if not self.transport.is_closing():
-            self.transport.write(answer)
+            if cycle is None or cycle.response_complete or not cycle.response_started:
+                self.transport.write(answer)
             self.transport.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -283,26 +330,50 @@ class BoundedConnection(HttpToolsProtocol):
         error = sys.exc_info()[1]
         if error is not None and isinstance(error.__cause__ or error.__context__, MemoryError):
             self._refuse(_NO_MEMORY)
-        elif not self.transport.is_closing():
-            super().send_400_response(msg)
+        else:
+            self._refuse(_NOT_HTTP)
+
+    def _should_upgrade(self) -> bool:
+        """Whatever is offered: uvicorn then leaves that head alone, and `_Requests` comes back with it."""
+        return True
+
+    def head_without_offer(self) -> bytes:
+        """Return the head that has just come, without what it offers to upgrade to. Raises ConnectionAbortedError."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self._refuse(_NO_TUNNEL)
+            raise httptools.HttpParserError
+        lines = [b"%b: %b\r\n" % line for line in self.headers if line[0] != b"upgrade"]
+        start = b"%b %b HTTP/%b\r\n" % (method, self.url, self.parser.get_http_version().encode())
+        return b"".join([start, *lines, b"\r\n"])
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._in_head = True
         if self._head_timer is None:
             self._wait_for_head(HEAD_S)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The head is there."""
-        self._in_head, self._head_bytes = False, 0
-        self._stop_timer()
+        self._head_bytes = 0
         super().on_headers_complete()
+        if self.parser.should_upgrade():
+            return
+        self._stop_timer()
         # its task has not begun: it sees these
         if self.scope["http_version"] != "1.1":
             self.cycle.__class__ = _OldCycle
+        elif self.expect_100_continue:
+            self.cycle.__class__ = _ExpectingCycle
+        # what is appended from now on are trailers
+        self.scope["headers"] = list(self.headers)
         self.cycle.transport = _WithHead(self.transport, self.loop)  # type: ignore[assignment]
         self.scope["extensions"] = {LINK: {"link": Link(self)}}
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body is there."""
+        self._head_bytes = 0
+        super().on_body(body)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:

@@ -28,6 +28,9 @@ HEAD_BYTES = 64 * 1024
 STOP_S = 2.0
 _ANY = frozenset(("0.0.0.0", "::"))
 _OFF = b"<!doctype html><title>No pages</title><p>The pages are switched off: pages.enabled in the configuration.</p>\n"
+_UNCLEAR = b"<!doctype html><title>Refused</title><p>Say where the request ends with Content-Length alone.</p>\n"
+_ENDS = frozenset((b"content-length", b"transfer-encoding", b"expect"))
+"""Two of these, and a proxy in front may see another end of the request: the next one's answer would be somebody else's."""
 _ELSEWHERE = b"<!doctype html><title>Not here</title><p>Browsers find the pages at pages.host and pages.port of the configuration.</p>\n"
 
 
@@ -51,7 +54,9 @@ class LazyApp:
         """Serve one request of a browser."""
         if scope["type"] != "http":
             return
-        if scope["path"] == "/health":
+        if sum(name in _ENDS for name, _ in scope["headers"]) > 1:
+            await _say(send, 400, _UNCLEAR, (b"connection", b"close"))
+        elif scope["path"] == "/health":
             await _say(send, 200, b"ok\n")
         elif not self._settings.config.pages.enabled:
             await _say(send, 404, _OFF)
@@ -75,8 +80,8 @@ class LazyApp:
         return KeyedAudit(self._settings)
 
 
-async def _say(send: Any, status: int, body: bytes) -> None:
-    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+async def _say(send: Any, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    headers = (*headers, (b"content-type", b"text/html; charset=utf-8"), (b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -5,11 +5,11 @@ import socket
 import time
 from collections.abc import Iterator
 
-import httptools
 import pytest
 
 from protocol.request import DialectName
 from tests.support.checks.figures import Figure
+from tests.support.clients.raw import Answers
 from tests.support.clients.readers import PATHS, request
 from tests.support.servers.product import KEY, Product, running
 from tests.support.upstreams import product as upstreams
@@ -75,29 +75,6 @@ class Client:
             while data := self.socket.recv(65536):
                 self.came += data
         return self.came
-
-
-class Answers:
-    """The answers in some bytes, read by a strict parser: `interim` statuses, and `whole` ones with their bodies."""
-
-    def __init__(self, data: bytes) -> None:
-        self.interim, self.whole = list[int](), list[tuple[int, bytes]]()
-        self._body = b""
-        self._parser = httptools.HttpResponseParser(self)
-        self._parser.feed_data(data)
-
-    def on_body(self, body: bytes) -> None:
-        """Some of it."""
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        """An answer is complete."""
-        status = self._parser.get_status_code()
-        if status < 200:
-            self.interim.append(status)
-        else:
-            self.whole.append((status, self._body))
-        self._body = b""
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])

@@ -1,8 +1,7 @@
 """HTTP limits, and how answers are written: a head with what follows or alone when nothing does; chunks where a body may follow."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +10,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from gateway import http_limits
-from gateway.http_limits import LINK, BoundedConnection, Crowd, Link, _WithHead, bounded_connection
+from gateway.http_limits import LINK, Crowd, Link, _WithHead, bounded_connection
 from protocol.bounds import HEAD_S
+from tests.support.clients.raw import served
 
 
 class Socket:
@@ -88,21 +88,6 @@ def test_a_chunk_is_written_only_where_send_would_do_no_more(change: dict[str, A
     connection: Any = SimpleNamespace(cycle=SimpleNamespace(transport=socket, **state), flow=SimpleNamespace(**state))
     assert Link(connection).write(b"x" * 17) is writes
     assert socket.writes == ([b"11\r\n" + b"x" * 17 + b"\r\n"] if writes else [])
-
-
-@asynccontextmanager
-async def served(app: Callable[..., Awaitable[None]]) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to a server of `app`."""
-    config = uvicorn.Config(app, lifespan="off", log_config=None)
-    config.load()
-
-    def make() -> BoundedConnection:
-        return BoundedConnection(config=config, server_state=ServerState(), app_state={})
-
-    async with await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0) as server:
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        yield reader, writer
-        writer.close()
 
 
 async def whole_body(link: Link, receive: Callable[[], Awaitable[Any]]) -> bytes:
