@@ -1,4 +1,4 @@
--- Migrations: 53a317d6e23810b041077e619178767fdb53cba34b058e004bbdb75b1b3d64bb
+-- Migrations: b605dd029f96de4df111a1d860b7d8e7199b3b2af67bc7c04a20eed69ade38ca
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -21,6 +21,19 @@ CREATE SCHEMA sluice_parts;
 
 
 
+CREATE FUNCTION public.sluice_agreed_now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT CASE WHEN count(*) = 3 AND max(clock.at) - min(clock.at) <= interval '3600 seconds' THEN min(clock.at) END
+    FROM (
+        SELECT now() AS at
+        UNION ALL SELECT to_timestamp(shown::float8) FROM unnest(string_to_array(current_setting('sluice.clocks', true), ',')) shown
+    ) clock
+$$;
+
+
+
 CREATE FUNCTION public.sluice_call_at(call_id uuid) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
@@ -38,7 +51,6 @@ BEGIN
         SELECT sluice_count_door.gateway, date_trunc('minute', sluice_count_door.minute), u.key, u.code, max(u.n)
         FROM unnest(keys, codes, sums) u (key, code, n) GROUP BY 1, 2, 3, 4
         ON CONFLICT ON CONSTRAINT door_counts_pkey DO UPDATE SET n = greatest(d.n, excluded.n);
-    DELETE FROM public.door_counts d WHERE d.minute < now() - interval '90 days';
 END
 $$;
 
@@ -74,7 +86,7 @@ BEGIN
     SELECT coalesce(max(position), -1) INTO seen FROM public.seals;
     SELECT coalesce((SELECT s.call_id FROM public.seals s WHERE s.part = -1 ORDER BY s.call_id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000'), coalesce((SELECT s.position FROM public.seals s WHERE s.part = -1 ORDER BY s.call_id DESC LIMIT 1), -1) INTO gone, after;
     -- the leaf of the highest bound speaks for all rows before it, so each is the newest too
-    IF day > (now() AT TIME ZONE 'UTC')::date OR day < (public.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
+    IF (day <= (public.sluice_agreed_now() AT TIME ZONE 'UTC')::date) IS NOT TRUE OR day < (public.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
         RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
     END IF;
 
@@ -568,7 +580,7 @@ DECLARE
     parts text[];
     part text;
 BEGIN
-    IF parent <> ALL (ARRAY['histories', 'reads']) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
+    IF parent <> ALL (ARRAY['histories', 'reads']) OR (until <= (public.sluice_agreed_now() AT TIME ZONE 'UTC')::date) IS NOT TRUE OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
 
@@ -913,8 +925,8 @@ DECLARE
     made bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(7310581207);
-    DELETE FROM public.usage_hours u WHERE u.hour < now() - interval '400 days';
-    DELETE FROM public.judge_hours u WHERE u.hour < now() - interval '400 days';
+    DELETE FROM public.usage_hours u WHERE u.hour < public.sluice_agreed_now() - interval '400 days';
+    DELETE FROM public.judge_hours u WHERE u.hour < public.sluice_agreed_now() - interval '400 days';
     -- of an hour whose calls were dropped these figures are all that is left
     IF EXISTS (SELECT 1 FROM public.seals s WHERE s.part = -1 AND s.call_id > low) THEN
         RETURN 0;
@@ -954,7 +966,7 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone' USING ERRCODE = '22023';
     END IF;
-    IF parent <> ALL (ARRAY['request_bodies', 'chunks', 'releases']) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
+    IF parent <> ALL (ARRAY['request_bodies', 'chunks', 'releases']) OR (until <= (public.sluice_agreed_now() AT TIME ZONE 'UTC')::date) IS NOT TRUE OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
     -- alone: another that began meanwhile would have looked for the leaf before it was there, and forget the digests of this one
@@ -1065,7 +1077,7 @@ CREATE FUNCTION public.sluice_trim_debug_logs(days integer, most bigint) RETURNS
     AS $_$
 DECLARE
     part record;
-    today date := (now() AT TIME ZONE 'UTC')::date;
+    today date := (public.sluice_agreed_now() AT TIME ZONE 'UTC')::date;
     total bigint;
     size bigint;
     gone integer := 0;
@@ -1076,6 +1088,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(7310581202);
     SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0) INTO total FROM pg_inherits i
         WHERE i.inhparent = 'public.debug_logs'::regclass;
+    DELETE FROM public.door_counts d WHERE d.minute < public.sluice_agreed_now() - interval '90 days';
     DELETE FROM sluice_parts.debug_logs_default d WHERE d.call_id
         < (lpad(to_hex((extract(epoch FROM (today - days)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
     size := pg_total_relation_size('sluice_parts.debug_logs_default');
@@ -1091,7 +1104,7 @@ BEGIN
     LOOP
         IF part.day < today - days OR (total > most AND part.day < today) THEN
             EXECUTE format('DROP TABLE sluice_parts.%I', part.name);
-        ELSIF total > most AND part.day = today THEN
+        ELSIF total > most AND (part.day = today OR today IS NULL) THEN
             EXECUTE format('TRUNCATE TABLE sluice_parts.%I', part.name);
         ELSE
             CONTINUE;
@@ -2988,4 +3001,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0025');
+INSERT INTO public.alembic_version (version_num) VALUES ('0026');

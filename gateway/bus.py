@@ -23,6 +23,7 @@ from protocol.config import Limits
 from protocol.dialects import DEFAULT
 from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
 from streams import fitness, layout, scripts
+from streams.clock import ClockWatch
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Entry, Start
@@ -73,6 +74,7 @@ class Bus:
         self.memory_full = False
         self.is_refused = False
         """Did the last heartbeat fail? Redis is away, or takes no writes."""
+        self.clock = ClockWatch()
         self.notice = ""
         """What was wrong with the start and is no reason not to start."""
         self.info: dict[str, str] = {}
@@ -116,6 +118,9 @@ class Bus:
         call_id = start.call_id
         if self.memory_full:
             raise Overloaded("Sluice has too little memory left for new calls; try again in 5 seconds", retry_after_s=5)
+        # by the time in the call's id, which says on which day it is on record
+        if fault := self.clock.fault(layout.began_ms(call_id) / 1000):
+            raise Overloaded(f"{fault}; try again in 5 seconds", code="gateway_clock", retry_after_s=5)
         try:
             outcome = await self._starts.start(start, body)
         except RedisError as error:
@@ -292,13 +297,13 @@ class Bus:
 
     @property
     def trouble(self) -> str:
-        """Why this gateway hears nothing of its calls, in a sentence; empty where it does."""
-        return next((r.trouble for r in self._replies if r.trouble), "")
+        """Why this gateway hears nothing of its calls, or takes none, in a sentence; empty where it does."""
+        return next((r.trouble for r in self._replies if r.trouble), "") or self.clock.fault()
 
     @property
     def warnings(self) -> list[str]:
         """Warnings about this gateway, which may still work. None hides another: a full gateway may also lack descriptors."""
-        found = [self.notice] if self.notice else []
+        found = [one for one in (self.notice, self.clock.warning) if one]
         if self.untaken >= UNTAKEN:
             problem = f"no policy worker took the last {self.untaken} calls, and this gateway received nothing meanwhile"
             found.append(f"{problem}: check that policy workers have capacity and use the same Redis as this gateway")
@@ -331,6 +336,8 @@ class Bus:
     async def _beat(self) -> None:
         # first, as a Redis that refuses writes says here why. All of it: Redis 6 takes no list of sections
         found = (await self.redis.call("INFO")).decode()
+        asked = time.monotonic()
+        self.clock.note(layout.time_ms(await self.redis.call("TIME")) / 1000, asked)
         info = dict(_INFO_FIELD(found))
         self.memory_full, self.info = fitness.memory_share(info) > self.limits.memory_share, info
         known = await self._lost.is_known()

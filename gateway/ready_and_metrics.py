@@ -37,6 +37,7 @@ class Status:
         self.calls = {dialect: calls.labels(dialect) for dialect in CLIENTS}
         self._gauges = {one: prometheus.Gauge(metrics.metric(one), one.value, registry=self.registry) for one in Gauge}
         self._gauges[Gauge.OPEN_CALLS].set_function(lambda: len(bus.calls))
+        self._gauges[Gauge.CLOCK_AHEAD_SECONDS].set_function(bus.clock.ahead_s)
         self._counts: dict[metrics.Count, int] = {}
         """None are shown before they are known: what went down to 0 would count as new when it comes back."""
         self.registry.register(self)

@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.debug import KEPT_DAYS
 
+AGREE_S = 3600
+"""By so much the clocks of PostgreSQL, Redis and whoever takes old rows away may differ."""
 Days = Annotated[int, Field(ge=1, le=36_500)]
 
 

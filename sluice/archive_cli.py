@@ -20,7 +20,7 @@ from db.seals.retention import Retention
 from protocol.errors import InvalidRequest
 from sluice.audit_options import AsJson
 from sluice.audit_run import parsed_file, print_json, run_here
-from sluice.settings import database_url, load_config, load_settings
+from sluice.settings import database_url, load_config, load_settings, redis_time
 from sluice.tables import note, printable
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def archive(
     def work() -> dict[str, int | None]:
         if before > datetime.now(UTC).date():
             raise InvalidRequest("is in the future", param="before")
-        with Retention(database_url(), {}) as turn:
+        with Retention(database_url(), {}, redis_time=redis_time) as turn:
             take_turn(turn)
             return {one.name: one.rows for one in archive_before(database_url(), before, to)}
 

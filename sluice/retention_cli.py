@@ -13,7 +13,7 @@ from protocol.errors import InvalidRequest
 from sluice.archive_cli import take_turn
 from sluice.audit_options import AsJson
 from sluice.audit_run import print_json, run_here
-from sluice.settings import database_url, load_config, load_settings
+from sluice.settings import database_url, load_config, load_settings, redis_time
 from sluice.tables import Column, note, show
 
 
@@ -44,7 +44,7 @@ def _work(dry_run: bool, yes: bool) -> list[dict[str, Any]]:
     kept = load_config(load_settings().config).retention
     if not kept.days:
         raise InvalidRequest("the configuration has no `retention`: everything is kept for ever")
-    with Retention(database_url(), kept.days, kept.archive) as work:
+    with Retention(database_url(), kept.days, kept.archive, redis_time=redis_time) as work:
         steps = work.due()
         if dry_run or not steps:
             return [_item(step, None) for step in steps]

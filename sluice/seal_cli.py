@@ -35,7 +35,7 @@ from sluice.audit_run import parsed_file, print_json, read_times, run_here, whol
 from sluice.audit_run import run as run_reader
 from sluice.errors import SettingsError
 from sluice.evidence_cli import make_evidence, verify_evidence
-from sluice.settings import database_url, load_settings
+from sluice.settings import database_url, load_settings, redis_time
 from sluice.tables import clock, day, note, printable
 from sluice.times import FORMS, read_time
 
@@ -196,8 +196,8 @@ def drop(
     def work(*, dry_run: bool) -> int:
         why, folder = _given(reason), archive_cli.archive_folder()
         if dry_run or not folder or until.year < 1970:
-            return drop_before(database_url(), until, why, dry_run=dry_run, damaged=damaged)
-        with Retention(database_url(), {}, folder) as retention:
+            return drop_before(database_url(), until, why, redis_time=redis_time, dry_run=dry_run, damaged=damaged)
+        with Retention(database_url(), {}, folder, redis_time=redis_time) as retention:
             archive_cli.take_turn(retention)
             return retention.take(Step(KINDS[-1], until, 0), why)
 

@@ -204,6 +204,15 @@ def database_url() -> str:
     return settings.database_url or with_embedded(settings).database_url
 
 
+def redis_time() -> float:
+    """Return what the clock of this Sluice's Redis says, in seconds since 1970. Raises SettingsError, AuditUnavailable."""
+    from streams.clock import read_time
+
+    settings = load_settings()
+    check_urls(settings.redis_url, "")
+    return read_time(settings.redis_url or with_embedded(settings).redis_url)
+
+
 def with_embedded(settings: Settings) -> Settings:
     """Fill missing addresses with those of the running `sluice up` of the data directory, and take its configuration, which has its
     own key, where none is given. Raises SettingsError when addresses are missing and there is none."""

@@ -11,11 +11,12 @@ from typing import Any, cast
 import redis
 
 from protocol.config import Config
+from protocol.retention import AGREE_S
+from protocol.spans import span
 from streams import fitness, heartbeats, layout
+from streams.clock import WARN_S
 from streams.gateways import gateway_faults, live_gateways
 
-CLOCK_S = 2.0
-"""Clocks further apart than this make a record that is hard to read: its times, and the order of calls, are of many machines."""
 BEHIND_S = 5.0
 """A record entry older than this is not on its way, it waits."""
 WATCH_S = 1.5
@@ -235,8 +236,9 @@ def _ms(entry: bytes) -> int:
 
 def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
     """Report a clock that is `offset_s` ahead of ours. `unsure_s` is the part of it that the round trip may explain."""
-    if abs(offset_s) - unsure_s <= CLOCK_S:
+    if abs(offset_s) - unsure_s <= WARN_S:
         return []
     how = "ahead of" if offset_s > 0 else "behind"
-    what = f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's"
-    return [("failed", f"{what}, so times and the order of calls on record are wrong: run NTP on both")]
+    what = f"the clock of {whose} is {span(abs(offset_s))} {how} this machine's"
+    stays = ", and nothing old goes" if abs(offset_s) > AGREE_S else ""
+    return [("failed", f"{what}, so times and the order of calls on record are wrong{stays}: run NTP on both")]

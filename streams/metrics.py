@@ -28,6 +28,7 @@ class Gauge(Enum):
     INCOMPLETE_CALLS = "Calls of which the record lacks something, or holds something else than was released"
     JUDGE_WORKERS = "Live judge workers"
     AUDIT_WRITERS = "Live audit writers"
+    CLOCK_AHEAD_SECONDS = "How far this gateway's clock is ahead of Redis' clock; below 0 it is behind"
 
 
 class Count(Enum):

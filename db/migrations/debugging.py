@@ -7,6 +7,7 @@ functions of the owner's. Must not know: connections.
 from typing import Final
 
 from db.locks import PARTITIONS_LOCK
+from db.migrations.agreeing import NOW
 
 COUNT: Final = "sluice_count_door(text, timestamptz, text[], text[], bigint[])"
 TRIM: Final = "sluice_trim_debug_logs(integer, bigint)"
@@ -25,25 +26,25 @@ TABLES = (
 )
 # A gateway's sums only grow, so a line that comes twice, late or never costs nothing.
 _COUNT = """
-CREATE FUNCTION sluice_count_door(gateway text, minute timestamptz, keys text[], codes text[], sums bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION sluice_count_door(gateway text, minute timestamptz, keys text[], codes text[], sums bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {schema}.door_counts AS d (gateway, minute, key, code, n)
         SELECT sluice_count_door.gateway, date_trunc('minute', sluice_count_door.minute), u.key, u.code, max(u.n)
         FROM unnest(keys, codes, sums) u (key, code, n) GROUP BY 1, 2, 3, 4
         ON CONFLICT ON CONSTRAINT door_counts_pkey DO UPDATE SET n = greatest(d.n, excluded.n);
-    DELETE FROM {schema}.door_counts d WHERE d.minute < now() - interval '{days} days';
 END
 $$
 """
 # Rows of days without a partition, for example of a clock that is wrong, lie in the default one. Those that are too old go by themselves.
+# Where clocks differ, `today` is NULL and nothing goes for its age; past the room there is, the oldest go all the same.
 # Emptied as a whole it is only where it alone takes a quarter of the room: else it would take that of all days after it, each time anew.
 _TRIM = """
-CREATE FUNCTION sluice_trim_debug_logs(days integer, most bigint) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
+CREATE OR REPLACE FUNCTION sluice_trim_debug_logs(days integer, most bigint) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
 DECLARE
     part record;
-    today date := (now() AT TIME ZONE 'UTC')::date;
+    today date := ({now} AT TIME ZONE 'UTC')::date;
     total bigint;
     size bigint;
     gone integer := 0;
@@ -54,6 +55,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock({lock});
     SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0) INTO total FROM pg_inherits i
         WHERE i.inhparent = '{schema}.debug_logs'::regclass;
+    DELETE FROM {schema}.door_counts d WHERE d.minute < {now} - interval '{days} days';
     DELETE FROM sluice_parts.debug_logs_default d WHERE d.call_id
         < (lpad(to_hex((extract(epoch FROM (today - days)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
     size := pg_total_relation_size('sluice_parts.debug_logs_default');
@@ -69,7 +71,7 @@ BEGIN
     LOOP
         IF part.day < today - days OR (total > most AND part.day < today) THEN
             EXECUTE format('DROP TABLE sluice_parts.%I', part.name);
-        ELSIF total > most AND part.day = today THEN
+        ELSIF total > most AND (part.day = today OR today IS NULL) THEN
             EXECUTE format('TRUNCATE TABLE sluice_parts.%I', part.name);
         ELSE
             CONTINUE;
@@ -83,7 +85,8 @@ $$
 """
 
 
-def functions(schema: str) -> list[str]:
-    """Return the statements that make the functions, which nobody may run until they get the right."""
-    made = [one.format(schema=schema, lock=PARTITIONS_LOCK, days=DOOR_DAYS) for one in (_COUNT, _TRIM)]
+def functions(schema: str, now: str = NOW) -> list[str]:
+    """Return the statements that make the functions, which nobody may run until they get the right. `now`: `db.migrations.agreeing`."""
+    values = {"schema": schema, "now": now.format(schema=schema), "lock": PARTITIONS_LOCK, "days": DOOR_DAYS}
+    made = [one.format(**values) for one in (_COUNT, _TRIM)]
     return [*made, *(f"REVOKE ALL ON FUNCTION {name} FROM PUBLIC" for name in (COUNT, TRIM))]

@@ -9,6 +9,7 @@ from typing import Final
 
 from db.canonical import FORMS
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK, USAGE_LOCK
+from db.migrations.agreeing import NOW
 from db.migrations.retaining import CAME_MEANWHILE, GONE, LEVEL, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
 
 LET_GO: Final = "sluice.let_go"
@@ -129,7 +130,7 @@ BEGIN{level}
     SELECT coalesce(max(position), -1) INTO seen FROM {schema}.seals;
     SELECT {gone_id}, {gone_at} INTO gone, after;
     -- the leaf of the highest bound speaks for all rows before it, so each is the newest too
-    IF day > (now() AT TIME ZONE 'UTC')::date OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
+    IF (day <= ({now} AT TIME ZONE 'UTC')::date) IS NOT TRUE OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
         RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
     END IF;
 {steps}
@@ -161,8 +162,9 @@ def compared(spot: int, bound: str) -> str:
     return _compared(spot, bound, "", gone, after)
 
 
-def function(schema: str, version: int, tables: Iterable[str]) -> str:
-    """Return the statement that makes the function anew for the sealed tables of this version. `tables`: all with partitions by day."""
+def function(schema: str, version: int, tables: Iterable[str], now: str = NOW) -> str:
+    """Return the statement that makes the function anew for the sealed tables of this version. `tables`: all with partitions by day;
+    `now`: the time by which a day is over (`db.migrations.agreeing`)."""
     sealed = [form.table for form in FORMS if form.since <= version]
     # in variables, by which it is planned: there may be many more seals than of the days that go
     steps = "".join(
@@ -178,7 +180,8 @@ def function(schema: str, version: int, tables: Iterable[str]) -> str:
     gone_id, gone_at = _gone(f"{schema}.")
     tries = TRIES.format(work=_WORK.format(**values))
     return _DROP.format(
-        schema=schema, level=LEVEL, let_go=LET_GO, sealed=named, gone=GONE, gone_id=gone_id, gone_at=gone_at, steps=steps, tries=tries
+        schema=schema, now=now.format(schema=schema), level=LEVEL, let_go=LET_GO, sealed=named, gone=GONE, gone_id=gone_id,
+        gone_at=gone_at, steps=steps, tries=tries,
     )
 
 

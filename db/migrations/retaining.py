@@ -10,6 +10,7 @@ from typing import Final
 
 from db.canonical import FORMS, REDACTED, VERSION, Form
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK, SHED_LOCK
+from db.migrations.agreeing import NOW
 
 KEEP: Final = "sluice_keep_digests(text, uuid, uuid)"
 SHED: Final = "sluice_shed(text, date, text)"
@@ -154,7 +155,7 @@ DECLARE
     parts text[];
     part text;
 BEGIN{level}
-    IF parent <> ALL (ARRAY[{sheddable}]) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
+    IF parent <> ALL (ARRAY[{sheddable}]) OR (until <= ({now} AT TIME ZONE 'UTC')::date) IS NOT TRUE OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
     -- alone: another that began meanwhile would have looked for the leaf before it was there, and forget the digests of this one
@@ -211,7 +212,7 @@ DECLARE
     parts text[];
     part text;
 BEGIN
-    IF parent <> ALL (ARRAY[{forgettable}]) OR until > (now() AT TIME ZONE 'UTC')::date OR until < date '1970-01-01' THEN
+    IF parent <> ALL (ARRAY[{forgettable}]) OR (until <= ({now} AT TIME ZONE 'UTC')::date) IS NOT TRUE OR until < date '1970-01-01' THEN
         RAISE EXCEPTION 'no such table, or a day that is not over' USING ERRCODE = '22023';
     END IF;
 {tries}
@@ -227,11 +228,12 @@ _FORGET_STEP = """
             END IF;"""
 
 
-def functions(schema: str, version: int = VERSION) -> list[str]:
-    """Return the statements that make the functions for the tables of this version; nobody may run them until they get the right."""
+def functions(schema: str, version: int = VERSION, now: str = NOW) -> list[str]:
+    """Return the statements that make the functions for the tables of this version; nobody may run them until they get the right.
+    `now`: the time by which a day is over (`db.migrations.agreeing`)."""
     tables = ", ".join(f"'{form.table}'" for form in FORMS if form.since <= version)
     values = {
-        "schema": schema, "level": LEVEL, "shed_lock": SHED_LOCK, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK,
+        "schema": schema, "now": now.format(schema=schema), "level": LEVEL, "shed_lock": SHED_LOCK, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK,
         "tables": tables, "part": PART_SHED,
         "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT, "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS,
         "sheddable": ", ".join(f"'{name}'" for name in SHEDDABLE), "forgettable": ", ".join(f"'{name}'" for name in FORGETTABLE),

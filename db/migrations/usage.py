@@ -9,6 +9,7 @@ Must not know: connections.
 from typing import Final
 
 from db.locks import USAGE_LOCK
+from db.migrations.agreeing import NOW
 from db.migrations.retaining import GONE
 from protocol.records import PASSED
 
@@ -96,7 +97,7 @@ GROUP BY 1, 2, 3, 4, 5
 $$
 """
 _ROLL_UP = """
-CREATE FUNCTION sluice_roll_up(given timestamptz) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+CREATE OR REPLACE FUNCTION sluice_roll_up(given timestamptz) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     from_ms bigint := floor(extract(epoch FROM given) / 3600)::bigint * 3600000;
@@ -106,8 +107,8 @@ DECLARE
     made bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock({lock});
-    DELETE FROM {schema}.usage_hours u WHERE u.hour < now() - interval '{kept} days';
-    DELETE FROM {schema}.judge_hours u WHERE u.hour < now() - interval '{kept} days';
+    DELETE FROM {schema}.usage_hours u WHERE u.hour < {now} - interval '{kept} days';
+    DELETE FROM {schema}.judge_hours u WHERE u.hour < {now} - interval '{kept} days';
     -- of an hour whose calls were dropped these figures are all that is left
     IF EXISTS (SELECT 1 FROM {schema}.seals s WHERE s.part = {gone} AND s.call_id > low) THEN
         RETURN 0;
@@ -131,6 +132,11 @@ def functions(schema: str) -> list[str]:
     """Return the statements that make the functions. The one that writes nobody may run until they get the right."""
     given = {
         "schema": schema, "passed": PASSED, "columns": ", ".join(f"{name} bigint" for name in SUMS), "ratio": MS_RATIO,
-        "last": MS_CLASSES - 1, "lock": USAGE_LOCK, "kept": KEPT_DAYS, "gone": GONE,
+        "last": MS_CLASSES - 1,
     }  # fmt: skip
-    return [*(one.format(**given) for one in (_USAGE, _JUDGED, _ROLL_UP)), f"REVOKE ALL ON FUNCTION {ROLL_UP} FROM PUBLIC"]
+    return [*(one.format(**given) for one in (_USAGE, _JUDGED)), roll_up(schema), f"REVOKE ALL ON FUNCTION {ROLL_UP} FROM PUBLIC"]
+
+
+def roll_up(schema: str, now: str = NOW) -> str:
+    """Return the statement that makes the function that writes. `now`: `db.migrations.agreeing`."""
+    return _ROLL_UP.format(schema=schema, now=now.format(schema=schema), lock=USAGE_LOCK, kept=KEPT_DAYS, gone=GONE)

@@ -3,7 +3,7 @@
 The work is done by two functions in the database that writers and readers may not call (alembic/versions/0004).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from typing import LiteralString
@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 
 from db.canonical import FORMS
+from db.clocks import today
 from db.filters import created_at, first_id
 from db.link import conninfo
 from db.migrations.dropping import LET_GO, compared
@@ -103,13 +104,16 @@ def _delete_restored(connection: psycopg.Connection, call_id: UUID) -> int:
     )
 
 
-def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False, damaged: bool = False) -> int:
+def drop_before(
+    database_url: str, day: date, reason: str, *, redis_time: Callable[[], float], dry_run: bool = False, damaged: bool = False
+) -> int:
     """Drop the rows of all calls that began before `day` (UTC, from 1970 on), and leave their seals; returns how many calls they were.
 
     A seal of its own says who did it and why; where there are none nothing is done. With `dry_run` it is only read, and nobody waits:
     dropping takes the tables for itself. Where rows of a later day went already, those that came late go up to that day. Raises
     InvalidRequest as long as one of them is under no checkpoint or has other rows than its seals count, and for a day that is not over;
-    Forbidden, AuditUnavailable. `damaged`: for the owner those go too, and the leaf says of how many calls that was.
+    Forbidden, AuditUnavailable. `damaged`: for the owner those go too, and the leaf says of how many calls that was. `redis_time`: what
+    Redis' clock says (`db.clocks`).
     """
     if day.year < 1970:
         # there are no such calls, and the function would take that day for one after all others
@@ -117,7 +121,7 @@ def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = Fa
     with changing(database_url) as connection:
         if not number(connection, f"SELECT {_MAY_DROP}::int", {}):
             raise Forbidden(_NOT_OWNER)
-        day = check_day(connection, day)
+        day = check_day(connection, day, redis_time())
         bound: dict[str, object] = {"bound": first_id(datetime.combine(day, time(), UTC))}
         calls = number(connection, _WOULD_DROP, bound)
         if (
@@ -141,21 +145,14 @@ def raise_day(connection: psycopg.Connection, day: date) -> date:
     return max(day, date.max if at is None else at.date())
 
 
-def check_day(connection: psycopg.Connection, day: date) -> date:
-    """Return the day before which all rows go where those before the given one should. Raises InvalidRequest where it is not over."""
+def check_day(connection: psycopg.Connection, day: date, redis_s: float) -> date:
+    """Return the day before which all rows go where those before the given one should. Raises InvalidRequest where it is not over, or the
+    clocks do not agree."""
     day = raise_day(connection, day)
-    if day > read_today(connection):
+    if day > today(connection, redis_s):
         problem = f"{day} is not over yet: that rows of all days before it go was asked for, or a leaf of the tree says that they went"
         raise InvalidRequest(problem, param="before")
     return day
-
-
-def read_today(connection: psycopg.Connection) -> date:
-    """Return the day (UTC) by the database's clock: who takes rows away may have one of its own that is wrong."""
-    row = connection.execute("SELECT (now() AT TIME ZONE 'UTC')::date").fetchone()
-    assert row is not None
-    found: date = row[0]
-    return found
 
 
 def connect(database_url: str) -> psycopg.Connection:

@@ -5,7 +5,7 @@ to call them, and no other. Synchronous, one connection. Must not know: the conf
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -18,13 +18,14 @@ import psycopg
 from psycopg import sql
 
 from db.canonical import FORMS
+from db.clocks import today
 from db.filters import first_id
 from db.link import cut
 from db.locks import RETENTION_LOCK
 from db.migrations.retaining import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER, SHED, SHEDDABLE
 from db.seals import archive_child
 from db.seals.archive import TABLES
-from db.seals.redact import check_day, connect, number, raise_day, read_today, says_why
+from db.seals.redact import check_day, connect, number, raise_day, says_why
 from db.seals.shed import Shed, find_shed
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
@@ -84,11 +85,12 @@ class Step:
 class Retention:
     """Takes what is too old, over one connection. `days`: how long each kind is kept; what is not named is kept for ever.
 
-    `archive`: a directory into which a day of calls is written before any of its rows go (`db.seals.archive`); empty: none.
+    `archive`: a directory into which a day of calls is written before any of its rows go (`db.seals.archive`); empty: none. `redis_time`:
+    what Redis' clock says, in seconds since 1970; it may raise AuditUnavailable.
     """
 
-    def __init__(self, database_url: str, days: Mapping[str, int], archive: str = "") -> None:
-        self._url, self._days, self._archive = database_url, days, archive
+    def __init__(self, database_url: str, days: Mapping[str, int], archive: str = "", *, redis_time: Callable[[], float]) -> None:
+        self._url, self._days, self._archive, self._redis_time = database_url, days, archive, redis_time
         self._connection: psycopg.Connection | None = None
         self._child: Popen[bytes] | None = None
         self._is_cut = False
@@ -126,9 +128,9 @@ class Retention:
             return bool(number(self._lent, f"SELECT pg_try_advisory_lock({RETENTION_LOCK})::int", {}))
 
     def due(self) -> list[Step]:
-        """Return what is too old by the database's clock, of each kind the oldest day first. Raises AuditUnavailable."""
+        """Return what is too old, of each kind the oldest day first. Raises AuditUnavailable, InvalidRequest where clocks do not agree."""
         with says_why():
-            return find_due(self._lent, self._days, read_today(self._lent))
+            return find_due(self._lent, self._days, self._today())
 
     def take(self, step: Step, why: str = WHY) -> int:
         """Take the rows away; returns how many calls, or rows under no seal, they were. Raises InvalidRequest as long as that may not be
@@ -137,7 +139,7 @@ class Retention:
             if not number(self._lent, f"SELECT has_function_privilege('{_RIGHTS[step.kind.way]}', 'EXECUTE')::int", {}):
                 raise Forbidden(_NO_RIGHT)
             if step.kind.way == "drop":
-                step = replace(step, until=check_day(self._lent, step.until))
+                step = replace(step, until=check_day(self._lent, step.until, self._redis_time()))
             archived = self._write(step) if self._archive and step.kind.way != "forget" else None
             try:
                 taken = self._call(step, why, archived)
@@ -149,12 +151,21 @@ class Retention:
 
     def _call(self, step: Step, why: str, archived: dict[str, object] | None) -> int:
         with self._lent.transaction() as transaction:
+            # within the transaction, whose time the function sees: a clock may have jumped since the step was found, and come back
+            limit = self._today() - timedelta(days=self._days.get(step.kind.name, 0))
+            if step.kind.way == "drop":
+                limit = raise_day(self._lent, limit)
+            if step.until > limit:
+                raise InvalidRequest(f"rows of {step.kind.name} from before {step.until} may not go yet: only those from before {limit} may")
             taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": to_column(why)})
             # the functions hold the lock of sealing until here. A call of which only the end is on record is not counted
             if archived and taken >= 0 and ((taken and archived["is_empty"]) or number(self._lent, _SEALED_SINCE, archived)):
                 taken = CAME_MEANWHILE
                 raise psycopg.Rollback(transaction)
         return taken
+
+    def _today(self) -> date:
+        return today(self._lent, self._redis_time())
 
     @property
     def _lent(self) -> psycopg.Connection:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import psycopg
 
+from db.clocks import TELL, clocks
 from db.link import TimedConnection, conninfo
 from db.locks import DEBUG_LINES_LOCK
 from db.text import to_column
@@ -80,8 +81,10 @@ class DebugLogWriter:
         keys, codes = [to_column(one.key) for one in counts], [to_column(one.code) for one in counts]
         await self._run(_COUNT, to_column(gateway), at_ms / 1000, keys, codes, [one.n for one in counts])
 
-    async def trim(self, days: int = KEPT_DAYS, most: int = KEPT_BYTES) -> int:
-        """Drop the days that are kept no longer, the oldest first, and such lines of no partition of theirs; returns how many went."""
+    async def trim(self, redis_s: float, days: int = KEPT_DAYS, most: int = KEPT_BYTES) -> int:
+        """Drop the days that are kept no longer, the oldest first, and such lines of no partition of theirs; returns how many went. None go
+        for their age where Redis' clock, which says `redis_s`, and the two others do not agree."""
+        await self._run(TELL, clocks(redis_s))
         return int(await self._run(_TRIM, days, most))
 
     async def _run(self, statement: LiteralString, *values: object) -> Any:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import psycopg
 
+from db.clocks import TELL, clocks
 from db.filters import created_at, first_id
 from db.link import TimedConnection, conninfo, statement_timeout_ms
 from db.locks import USAGE_TURN_LOCK
@@ -62,6 +63,10 @@ class Roller:
     async def takes_turn(self) -> bool:
         """Is it this connection's turn? Then it stays so until it is closed."""
         return bool((await self._ask(_TURN, (USAGE_TURN_LOCK,)))[0])
+
+    async def tell_clocks(self, redis_s: float) -> None:
+        """Let the session know what this process' clock says and what Redis' says: figures that are too old go where they agree."""
+        await self._ask(TELL, (clocks(redis_s),))
 
     async def roll_up(self, hour: datetime) -> int:
         """Make the figures of an hour anew; returns how many rows they are."""

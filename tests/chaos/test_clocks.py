@@ -1,4 +1,5 @@
-"""Processes whose clocks are an hour off: leases, heartbeats, order and deadlines are spans or on Redis' clock."""
+"""Processes whose clocks are an hour off: leases, heartbeats, order and deadlines are spans or on Redis' clock. A gateway's may not be:
+its calls have a day on record (test_wrong_clocks.py)."""
 
 import signal
 from pathlib import Path
@@ -37,7 +38,8 @@ def test_c12_clocks_an_hour_off(tmp_path: Path, redis_url: str, database_url: st
     config: dict[str, Any] = base_config()
     config["limits"] |= {"judge_s": 2.0}
     with Product(tmp_path, redis_url, database_url, config) as product:
-        product.start("gateway", "judge", env=shifted(tmp_path, -3600))
+        product.start("gateway", env=shifted(tmp_path, -50))
+        product.start("judge", env=shifted(tmp_path, -3600))
         product.start("audit", env=shifted(tmp_path, 7200))
         (late,) = product.start("policy", env=shifted(tmp_path, -3600))
         (early,) = product.start("policy", env=shifted(tmp_path, 3600))

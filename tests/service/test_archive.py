@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -103,7 +104,7 @@ def test_a_day_is_archived_verified_and_restored_and_then_goes(log: Log, tmp_pat
     assert found.checkpoint == log.checkpoints[2], "the first over the late row and the redaction too"
     assert (found.day, found.calls, found.rows, found.texts) == (DAY, 4, COUNT, tuple(log.checkpoints))
     assert archive_day(log.url, DAY, tmp_path).rows is None
-    with Retention(log.url, {"chunks": 3}, str(tmp_path / "more")) as retention:
+    with Retention(log.url, {"chunks": 3}, str(tmp_path / "more"), redis_time=time.time) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
     assert check_folder(tmp_path / "more" / str(DAY)).rows == COUNT
     assert verify(log.url).shed == 4
@@ -147,7 +148,7 @@ def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path) -> None:
     assert archive_day(log.url, DAY, tmp_path).name == f"{DAY}.3"
     seals = tmp_path / f"{DAY}.3" / "seals.jsonl.gz"
     seals.write_bytes(seals.read_bytes()[:-9])
-    with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
+    with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
     assert [one.name for one in sorted(tmp_path.iterdir())] == [f"{DAY}.{n}" for n in (2, 3, 4)]
     assert [one.problem[:14] for one in check_archive(tmp_path)] == ["", "seals.jsonl.gz", ""]
@@ -158,7 +159,7 @@ def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path) -> None:
 def test_a_directory_of_another_record_is_refused(log: Log, archived: Path, database_url: str) -> None:
     with fresh_database(database_url) as url:
         fill(url, random.Random(6), calls=2, checkpoints=1, days_ago=OLD_DAYS)
-        with Retention(url, {"chunks": 3}, str(archived)) as retention:
+        with Retention(url, {"chunks": 3}, str(archived), redis_time=time.time) as retention:
             [step, *_] = retention.due()
             with pytest.raises(InvalidRequest, match="is of another record"):
                 retention.take(step)
@@ -166,7 +167,7 @@ def test_a_directory_of_another_record_is_refused(log: Log, archived: Path, data
 
 
 def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path) -> None:
-    with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
+    with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         late = fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
         # as who takes a later step first, or one list of steps after the other
         [step, *_] = retention.due()
@@ -177,7 +178,7 @@ def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path) -> None
 
 
 def test_what_came_after_its_day_went_keeps_no_other_day(log: Log, tmp_path: Path) -> None:
-    with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
+    with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
         assert retention.take(step) == 4
         rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1, now(), 'x', 'allow', 0)", log.calls[0])
@@ -196,7 +197,7 @@ def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, m
         return found
 
     monkeypatch.setattr(archive_child, "run", then_one_comes)
-    with Retention(log.url, {"releases": 3}, str(tmp_path)) as retention:
+    with Retention(log.url, {"releases": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
         with pytest.raises(InvalidRequest, match="sealed meanwhile"):
             retention.take(step)
@@ -211,7 +212,7 @@ def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path
     rows(log.url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s AND block = 2", log.calls[2])
     with pytest.raises(InvalidRequest, match="is not archived: altered"):
         archive_day(log.url, DAY, tmp_path)
-    with Retention(log.url, {"releases": 3}, str(tmp_path)) as retention:
+    with Retention(log.url, {"releases": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
         with pytest.raises(InvalidRequest, match="is not archived"):
             retention.take(step)
@@ -231,7 +232,7 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
             archive_child.run(log.url, (DAY, TODAY), tmp_path, ALL, end)
     with (
         psycopg.connect(conninfo(log.url)) as other, ThreadPoolExecutor(1) as pool,
-        Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention,
+        Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention,
     ):  # fmt: skip
         [step, *_] = retention.due()
         other.execute("LOCK TABLE tool_calls")
@@ -241,7 +242,7 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
         with pytest.raises(AuditUnavailable):
             taken.result(5)
     assert making.exists()
-    with Retention(log.url, {"chunks": 3}, str(tmp_path)) as retention:
+    with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         assert retention.take(step) == 4
     assert [one.name for one in tmp_path.iterdir()] == [str(DAY)], "what a process left is taken away"
 
@@ -278,7 +279,7 @@ def test_an_end_alone_that_came_while_older_days_were_looked_for_stays(log: Log,
         under_checkpoint(log.url)
 
     monkeypatch.setattr(archive_child, "run", then_one_comes)
-    with Retention(log.url, {"everything": 3}, str(tmp_path)) as retention:
+    with Retention(log.url, {"everything": 3}, str(tmp_path), redis_time=time.time) as retention:
         step = replace(retention.due()[0], until=DAY)
         with pytest.raises(InvalidRequest, match="sealed meanwhile"):
             retention.take(step)
@@ -318,7 +319,7 @@ def test_what_is_redacted_after_it_was_archived_is_not_restored(log: Log, tmp_pa
     assert "cannot be read here" in redacted("--dry-run"), "it may lie on another machine"
     archive_day(log.url, DAY, to)
     assert f"{to / str(DAY)} holds its content still: archive that day again" in redacted("--dry-run")
-    with Retention(log.url, {"chunks": 3}, str(to)) as retention:
+    with Retention(log.url, {"chunks": 3}, str(to), redis_time=time.time) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
     assert f"{to / str(DAY)} holds its content still, and rows of all calls" in redacted("--yes")
 
@@ -342,7 +343,7 @@ def test_what_is_redacted_after_it_was_archived_is_not_restored(log: Log, tmp_pa
 
 def test_the_commands_archive_and_restore(log: Log, tmp_path: Path) -> None:
     to, before = str(tmp_path / "a"), str(DAY + timedelta(days=2))
-    with Retention(log.url, {}) as other:
+    with Retention(log.url, {}, redis_time=time.time) as other:
         assert other.takes_turn()
         assert run(log.url, "archive", "--before", before, "--to", to).exit_code == 2, "an audit writer writes the same folders"
     made = run(log.url, "archive", "--before", before, "--to", to, "--json")

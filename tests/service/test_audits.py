@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -358,7 +359,7 @@ async def test_redaction_takes_the_notes_and_retention_all_of_it(url: str) -> No
     assert rows(url, "SELECT label, note FROM audit_reviews ORDER BY call_id") == [("attack", "it said: password"), ("attack", "")]
     with Sealer(url) as sealer:
         sealer.checkpoint()
-    assert drop_before(url, datetime.fromtimestamp(NOW / 1000, UTC).date(), "old") == 1
+    assert drop_before(url, datetime.fromtimestamp(NOW / 1000, UTC).date(), "old", redis_time=time.time) == 1
     assert rows(url, "SELECT call_id::text FROM audits") == rows(url, "SELECT call_id::text FROM audit_reviews") == [(new,)]
 
 

@@ -204,8 +204,7 @@ def test_a_dropped_call_has_a_page_that_says_so(url: str) -> None:
     with Sealer(url) as sealer:
         sealer.seal([UUID(call)])
         sealer.checkpoint()
-    with psycopg.connect(conninfo(url), autocommit=True) as connection:
-        connection.execute("SELECT sluice_drop_before((now() - interval '2 days')::date, 'old')")
+    rows(url, "SELECT sluice_drop_before((now() - interval '2 days')::date, 'old')")
     shown = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
     assert shown.page.status == 404 and "was dropped on" in shown.html
     with pytest.raises(NotFound):

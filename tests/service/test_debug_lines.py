@@ -223,9 +223,9 @@ async def test_lines_go_with_their_call_with_time_and_with_what_they_take(url: s
     await writer.store([("policy p", Line(new, 1, time.time_ns() // 1000, "endpoint", "claim", detail=b"x" * 1000))])
     days = "SELECT count(*)::int FROM pg_inherits WHERE inhparent = 'debug_logs'::regclass"
     before = rows(url, days)[0][0]
-    assert await writer.trim() == 6 and rows(url, days)[0][0] == before - 6
+    assert await writer.trim(time.time()) == 6 and rows(url, days)[0][0] == before - 6
     assert rows(url, "SELECT count(*) FROM debug_logs") == [(1,)]
-    assert await writer.trim(3, 0) == 4 and rows(url, "SELECT count(*) FROM debug_logs") == [(0,)]
+    assert await writer.trim(time.time(), 3, 0) == 4 and rows(url, "SELECT count(*) FROM debug_logs") == [(0,)]
     await writer.close()
 
 
@@ -235,7 +235,7 @@ async def test_lines_of_days_without_a_partition_go_and_take_the_room_of_no_othe
     writer = DebugLogWriter(url)
     await writer.open()
     await writer.store([("policy p", Line(one, 1, time.time_ns() // 1000, "endpoint", "claim")) for one in (old, new)])
-    assert await writer.trim() == 0 and rows(url, "SELECT call_id FROM debug_logs") == [(UUID(new),)]
+    assert await writer.trim(time.time()) == 0 and rows(url, "SELECT call_id FROM debug_logs") == [(UUID(new),)]
     rows(url, "DELETE FROM debug_logs")
     rows(url, "SELECT sluice_ensure_partitions(current_date, 1, 'debug_logs')")
     await writer.store([("policy p", Line(new, 1, time.time_ns() // 1000, "endpoint", "claim"))])
@@ -244,7 +244,7 @@ async def test_lines_of_days_without_a_partition_go_and_take_the_room_of_no_othe
         [("policy p", Line(ahead, n, time.time_ns() // 1000, "endpoint", "late", detail=random.randbytes(900))) for n in range(1_000)]
     )
     [(taken,)] = rows(url, "SELECT pg_total_relation_size('sluice_parts.debug_logs_default')::int")
-    assert await writer.trim(3, taken) == 1
+    assert await writer.trim(time.time(), 3, taken) == 1
     assert rows(url, "SELECT call_id FROM debug_logs") == [(UUID(new),)], "today's lines stay"
     await writer.close()
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -202,7 +203,7 @@ def test_where_there_is_none_a_sentence_says_why(database_url: str) -> None:
         for call, block in ((late, 99), (UUID(int=5), 1)):
             with pytest.raises(NotFound):
                 make(url, call, block)
-        assert drop_before(url, _day(NOW - 5 * days), "old") == 2
+        assert drop_before(url, _day(NOW - 5 * days), "old", redis_time=time.time) == 2
         _refused(url, old, "were dropped on")
         rows(url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s", late)
         _refused(url, late, "does not fit its seal")

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from db.clocks import TELL, clocks
 from db.link import conninfo
 from db.migrations import migrate
 from db.migrations.migrate import upgrade
@@ -77,7 +78,7 @@ def log(sealed: Log) -> Iterator[Log]:
 
 def take(url: str, **days: int) -> list[tuple[str, date, int]]:
     """Take away what is older than so many days."""
-    with Retention(url, days) as retention:
+    with Retention(url, days, redis_time=time.time) as retention:
         return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]
 
 
@@ -151,7 +152,7 @@ def test_what_comes_after_rows_went_is_sealed_and_no_hole(log: Log) -> None:
     assert (report.ok, report.shed, report.incomplete_calls) == (True, 5, set()), report.findings
     newest = str(rows(log.url, "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1")[0][0])
     check(make(log.url, log.calls[0], 2).dump(), against=[newest])
-    assert drop_before(log.url, TODAY - timedelta(days=3), "old") == 5
+    assert drop_before(log.url, TODAY - timedelta(days=3), "old", redis_time=time.time) == 5
     report = verify(log.url)
     assert (report.ok, report.dropped, report.shed) == (True, 5, 0), report.findings
     assert rows(log.url, "SELECT count(*)::int FROM kept_digests") == [(0,)]
@@ -282,10 +283,10 @@ def test_the_command_says_what_it_would_take_and_takes_it(log: Log, tmp_path: Pa
     assert counts(log.url)[0] == 3
 
 
-async def test_one_audit_writer_does_it_by_itself(log: Log) -> None:
+async def test_one_audit_writer_does_it_by_itself(log: Log, redis_url: str) -> None:
     config = Config.model_validate({"retention": {"chunks": 3, "request_bodies": 3}})
-    settings = Runtime(config=config, redis_url="", database_url=log.url, name="w")
-    with Retention(log.url, {}) as other:
+    settings = Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w")
+    with Retention(log.url, {}, redis_time=time.time) as other:
         assert other.takes_turn()
         loops = [asyncio.create_task(_loop(settings)) for _ in range(2)]
         await asyncio.sleep(0)
@@ -305,7 +306,7 @@ async def test_one_audit_writer_does_it_by_itself(log: Log) -> None:
     assert verify(log.url).ok
 
 
-async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log) -> None:
+async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log, redis_url: str) -> None:
     rows(log.url, "SELECT sluice_ensure_reads((now() - interval '1 month')::date, 3)")
     rows(
         log.url,
@@ -313,18 +314,18 @@ async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log) 
         "VALUES (now() - interval '2 days', 'k', '', '', '/', '', '{}', 0)",
     )  # in the partition of a month that is not over
     config = Config.model_validate({"retention": {"reads": 1, "everything": 5}})
-    loop = asyncio.create_task(_loop(Runtime(config=config, redis_url="", database_url=log.url, name="w")))
+    loop = asyncio.create_task(_loop(Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w")))
     await wait_until(lambda: rows(log.url, "SELECT count(*)::int FROM calls") == [(1,)])
     loop.cancel()
     await asyncio.wait([loop])
     assert verify(log.url).ok
 
 
-async def test_what_others_hold_is_tried_again_the_same_day(log: Log) -> None:
+async def test_what_others_hold_is_tried_again_the_same_day(log: Log, redis_url: str) -> None:
     config = Config.model_validate({"retention": {"chunks": 3, "request_bodies": 3}})
     with psycopg.connect(conninfo(log.url)) as reader:
         reader.execute("SELECT 1 FROM request_bodies LIMIT 1")
-        loop = asyncio.create_task(_loop(Runtime(config=config, redis_url="", database_url=log.url, name="w")))
+        loop = asyncio.create_task(_loop(Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w")))
         await wait_until(lambda: counts(log.url)[0] == 3, timeout_s=20.0, what="the other tables have their turn")
         assert counts(log.url)[2] > 1
     await wait_until(lambda: counts(log.url)[2] == 1, timeout_s=20.0)
@@ -386,18 +387,19 @@ def test_a_day_that_lacks_rows_is_not_dropped(log: Log) -> None:
     until = datetime.now(UTC).date() - timedelta(days=2)
     for is_dry in (True, False):
         with pytest.raises(InvalidRequest, match="other rows than their seals count"):
-            drop_before(log.url, until, "x", dry_run=is_dry)
+            drop_before(log.url, until, "x", dry_run=is_dry, redis_time=time.time)
     with pytest.raises(InvalidRequest, match="other rows of that day than its seals count"):
         take(log.url, everything=3)
     assert rows(log.url, "SELECT count(*)::int FROM calls") == [(6,)]
     with copy_of(log.url) as url:
         migrate.downgrade(url, "0024")
-        assert drop_before(url, until, "x") == 5, "as before"
+        assert rows(url, "SELECT sluice_drop_before(%s, 'x')", until) == [(5,)], "as before"
         migrate.upgrade(url)
     with psycopg.connect(conninfo(log.url)) as connection:
         connection.execute("GRANT EXECUTE ON FUNCTION sluice_drop_before TO pg_monitor")
         connection.execute("SET SESSION AUTHORIZATION pg_monitor")
         connection.execute("SET sluice.let_go = 'yes'")
+        connection.execute(TELL.encode(), (clocks(time.time()),))
         assert connection.execute("SELECT sluice_drop_before(%s, 'x')", (until,)).fetchone() == (-4,), "no writer hides by it what it did"
         connection.rollback()
     dropped = run(log.url, "drop", "--before", str(until), "--damaged", "--reason", "known", "--yes")
@@ -413,11 +415,11 @@ def test_what_was_shed_or_came_after_its_day_went_is_dropped_once_it_is_sealed(l
     until = datetime.now(UTC).date() - timedelta(days=1)
     asyncio.run(insert(log.url, *whole_call(str(log.calls[2]))))
     with pytest.raises(InvalidRequest, match="other rows than their seals count"):
-        drop_before(log.url, until, "late", dry_run=True)
+        drop_before(log.url, until, "late", dry_run=True, redis_time=time.time)
     with Sealer(log.url) as sealer:
         assert sealer.seal([log.calls[2]]) == 1
         sealer.checkpoint()
-    assert drop_before(log.url, until, "late") == 1
+    assert drop_before(log.url, until, "late", redis_time=time.time) == 1
     assert verify(log.url).ok
 
 

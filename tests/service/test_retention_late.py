@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
@@ -11,6 +12,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from db.clocks import TELL, clocks
 from db.link import conninfo
 from db.locks import SEAL_LOCK
 from db.migrations.migrate import upgrade
@@ -57,7 +59,7 @@ def log(sealed: Log) -> Iterator[Log]:
 
 def take(url: str, archive: str = "", **days: int) -> list[tuple[str, date, int]]:
     """Take away what is older than so many days."""
-    with Retention(url, days, archive) as retention:
+    with Retention(url, days, archive, redis_time=time.time) as retention:
         return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]
 
 
@@ -119,11 +121,11 @@ def test_what_came_late_of_a_day_that_went_goes_with_the_next_run(log: Log) -> N
 @pytest.mark.parametrize("by", ["retention", "drop", "archive"])
 def test_what_came_late_goes_up_to_the_day_that_went(log: Log, by: str, tmp_path: Path) -> None:
     later, day = TODAY - timedelta(days=3), DAY + timedelta(days=1)
-    assert drop_before(log.url, later, "by hand") == 6
+    assert drop_before(log.url, later, "by hand", redis_time=time.time) == 6
     come(log.url, log.calls[0])
     come(log.url, log.calls[4])
     if by == "drop":
-        assert drop_before(log.url, day, "x", dry_run=True) == drop_before(log.url, day, "x") == 2
+        assert drop_before(log.url, day, "x", dry_run=True, redis_time=time.time) == drop_before(log.url, day, "x", redis_time=time.time) == 2
     else:
         # the archive has all that goes
         assert take(log.url, str(tmp_path) if by == "archive" else "", everything=8) == [("everything", later, 2)]
@@ -133,7 +135,7 @@ def test_what_came_late_goes_up_to_the_day_that_went(log: Log, by: str, tmp_path
     with pytest.raises(psycopg.Error, match="rows of a later day went before"):
         rows(log.url, "SELECT sluice_drop_before(%s, 'x')", day)
     come(log.url, call_id(NOW - 2 * DAY_MS))
-    assert drop_before(log.url, TODAY - timedelta(days=1), "x") == 1
+    assert drop_before(log.url, TODAY - timedelta(days=1), "x", redis_time=time.time) == 1
     assert verify(log.url).ok
 
 
@@ -143,7 +145,7 @@ def test_only_days_that_are_over_go(log: Log, tmp_path: Path, monkeypatch: pytes
         with pytest.raises(psycopg.Error, match="not over"):
             rows(as_writer(log.url), "SELECT sluice_drop_before(%s, 'x')", day)
     with pytest.raises(InvalidRequest, match="not over"):
-        drop_before(log.url, tomorrow, "x", dry_run=True)
+        drop_before(log.url, tomorrow, "x", dry_run=True, redis_time=time.time)
     config = tmp_path / "sluice.yaml"
     config.write_text(f"retention: {{archive: {tmp_path}/archive}}\n")
     monkeypatch.setenv("SLUICE_CONFIG", str(config))
@@ -160,13 +162,14 @@ def test_what_is_due_is_asked_of_the_database(log: Log, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("db.seals.retention.datetime", Wrong)
     monkeypatch.setattr("db.seals.redact.datetime", Wrong)
-    with Retention(log.url, {"everything": OLD_DAYS}) as retention:
+    with Retention(log.url, {"everything": OLD_DAYS}, redis_time=time.time) as retention:
         assert retention.due() == []
 
 
 def test_whoever_waits_for_another_that_takes_the_same_rows_leaves_what_it_kept(log: Log) -> None:
     until = DAY + timedelta(days=1)
     with psycopg.connect(conninfo(log.url)) as first, ThreadPoolExecutor(1) as pool:
+        first.execute(TELL.encode(), (clocks(time.time()),))
         assert first.execute("SELECT sluice_shed('chunks', %s, 'a')", (until,)).fetchone() == (4,)
         second = pool.submit(rows, log.url, "SELECT sluice_shed('chunks', %s, 'b')", until)
         asyncio.run(wait_until(lambda: second.done() or rows(log.url, WAITS) == [(1,)]))

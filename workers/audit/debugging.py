@@ -70,8 +70,7 @@ class DebugDrain:
             await self._writer.close()
         self._looks += 1
         if self._looks % TRIM_EVERY == 0 and self._writer.is_connected:
-            with contextlib.suppress(AuditUnavailable):
-                await self._writer.trim(self._kept_days)
+            await self._trim()
         return BUSY_S if self._idle < BUSY_FOR else IDLE_S
 
     async def _take_all(self) -> int | None:
@@ -100,9 +99,13 @@ class DebugDrain:
             # another may have drained meanwhile: what it took is not lost
             found = iter(await self._redis.call("HGETALL", layout.debug_seen_key()))
             self._seen = {field.decode(): int(number) for field, number in zip(found, found, strict=True)}
-            with contextlib.suppress(AuditUnavailable):
-                await self._writer.trim(self._kept_days)
+            await self._trim()
         return True
+
+    async def _trim(self) -> None:
+        with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
+            redis_ms = layout.time_ms(await self._redis.call("TIME"))
+            await self._writer.trim(redis_ms / 1000, self._kept_days)
 
     async def _read(self, key: str) -> list[Any]:
         read = "GROUP", layout.DEBUG_GROUP, self._name, "COUNT", READ, "NOACK", "STREAMS", key, ">"

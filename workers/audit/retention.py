@@ -8,11 +8,13 @@ backup for example, is tried again the same day.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from db.seals.retention import Retention, Step, is_held
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 from protocol.runtime import Runtime
+from streams.clock import read_time
 
 log = logging.getLogger(__name__)
 FIRST_S, EVERY_S, STEP_S = 300.0, 86_400.0, 60.0
@@ -27,6 +29,7 @@ class RetentionLoop:
     def __init__(self, settings: Runtime, *, first_s: float = FIRST_S, step_s: float = STEP_S) -> None:
         kept = settings.config.retention
         self._url, self._days, self._archive = settings.database_url, kept.days, kept.archive
+        self._redis_time = partial(read_time, settings.redis_url)
         self._first_s, self._step_s = first_s, step_s
 
     async def run(self) -> None:
@@ -40,7 +43,7 @@ class RetentionLoop:
                 while await self._round(refused) and clock() + pause < until:
                     await asyncio.sleep(pause)
                     pause *= 2
-            except Forbidden as error:
+            except (Forbidden, InvalidRequest) as error:
                 log.error("old rows stay", extra={"action": "retention", "error": error.message})
             except AuditUnavailable as error:
                 log.warning(
@@ -50,8 +53,8 @@ class RetentionLoop:
 
     async def _round(self, refused: set[str]) -> bool:
         """Take away what is due, if it is this writer's turn; says whether others held some of it. `refused` gets the kinds that may not go
-        today. Raises Forbidden, AuditUnavailable."""
-        retention = Retention(self._url, self._days, self._archive)
+        today. Raises Forbidden, AuditUnavailable, InvalidRequest where clocks do not agree."""
+        retention = Retention(self._url, self._days, self._archive, redis_time=self._redis_time)
         await _in_thread(retention, retention.open)
         held = set[str]()
         try:

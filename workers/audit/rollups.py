@@ -14,7 +14,7 @@ from db.migrations.usage import KEPT_DAYS
 from db.write.usage import HOUR, Roller, hour_of
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from protocol.runtime import Runtime
-from streams import audit_stream
+from streams import audit_stream, layout
 from streams.connection import Connection, RedisError
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ class Rollups:
         async with await Roller.open(self._url) as roller:
             if not await roller.takes_turn():
                 return 0
+            await roller.tell_clocks(layout.time_ms(await self._redis.call("TIME")) / 1000)
             async for hour in self._due(roller, hour_of(now)):
                 if not await self._has_room():
                     break

@@ -4,10 +4,12 @@ import asyncio
 import json
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import msgspec
@@ -166,8 +168,10 @@ def copy_of(url: str) -> Iterator[str]:
 
 
 def run(url: str, *arguments: str) -> Any:
-    """Run one of the commands."""
-    return CliRunner().invoke(seal_cli.app, list(arguments), env={"SLUICE_DATABASE_URL": url, "COLUMNS": "200"})
+    """Run one of the commands, by a Redis of which only the clock is asked (tests/chaos/test_clocks.py asks a real one)."""
+    given = {"SLUICE_DATABASE_URL": url, "SLUICE_REDIS_URL": "redis://localhost", "COLUMNS": "200"}
+    with patch("streams.clock.read_time", lambda _: time.time()):
+        return CliRunner().invoke(seal_cli.app, list(arguments), env=given)
 
 
 def verified(url: str, *arguments: str) -> tuple[int, dict[str, Any]]:

@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -102,10 +104,10 @@ class Server:
 
 
 @contextmanager
-def own_valkey(folder: Path) -> Iterator[Server]:
+def own_valkey(folder: Path, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
     """Run a Valkey as the product wants it."""
     spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log")
-    server = Server(spec, url, folder / "valkey")
+    server = Server(replace(spec, env={**spec.env, **env}), url, folder / "valkey")
     try:
         yield server
     finally:
@@ -113,10 +115,10 @@ def own_valkey(folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def own_postgres(folder: Path) -> Iterator[Server]:
+def own_postgres(folder: Path, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
     """Run a migrated PostgreSQL."""
     spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", durable=False, tcp=True)
-    server = Server(spec, url, folder / "postgres")
+    server = Server(replace(spec, env={**spec.env, **env}), url, folder / "postgres")
     try:
         upgrade(url)
         yield server
