@@ -24,7 +24,7 @@ def read_time(url: str) -> float:
 
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=_ANSWER_S, socket_timeout=_ANSWER_S) as client:
-            seconds, microseconds = client.time()  # type: ignore[misc]
+            seconds, microseconds = client.time()
     except (redis.RedisError, OSError, ValueError) as error:
         raise AuditUnavailable("Redis does not say what time it is, and without its clock nothing old goes") from error
     return float(seconds) + float(microseconds) / 1e6

@@ -180,8 +180,16 @@ def function(schema: str, version: int, tables: Iterable[str], now: str = NOW) -
     gone_id, gone_at = _gone(f"{schema}.")
     tries = TRIES.format(work=_WORK.format(**values))
     return _DROP.format(
-        schema=schema, now=now.format(schema=schema), level=LEVEL, let_go=LET_GO, sealed=named, gone=GONE, gone_id=gone_id,
-        gone_at=gone_at, steps=steps, tries=tries,
+        schema=schema,
+        now=now.format(schema=schema),
+        level=LEVEL,
+        let_go=LET_GO,
+        sealed=named,
+        gone=GONE,
+        gone_id=gone_id,
+        gone_at=gone_at,
+        steps=steps,
+        tries=tries,
     )
 
 

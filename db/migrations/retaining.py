@@ -233,7 +233,8 @@ def functions(schema: str, version: int = VERSION, now: str = NOW) -> list[str]:
     `now`: the time by which a day is over (`db.migrations.agreeing`)."""
     tables = ", ".join(f"'{form.table}'" for form in FORMS if form.since <= version)
     values = {
-        "schema": schema, "now": now.format(schema=schema), "level": LEVEL, "shed_lock": SHED_LOCK, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK,
+        "schema": schema, "now": now.format(schema=schema), "level": LEVEL,
+        "shed_lock": SHED_LOCK, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK,
         "tables": tables, "part": PART_SHED,
         "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT, "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS,
         "sheddable": ", ".join(f"'{name}'" for name in SHEDDABLE), "forgettable": ", ".join(f"'{name}'" for name in FORGETTABLE),

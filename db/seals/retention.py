@@ -156,7 +156,9 @@ class Retention:
             if step.kind.way == "drop":
                 limit = raise_day(self._lent, limit)
             if step.until > limit:
-                raise InvalidRequest(f"rows of {step.kind.name} from before {step.until} may not go yet: only those from before {limit} may")
+                raise InvalidRequest(
+                    f"rows of {step.kind.name} from before {step.until} may not go yet: only those from before {limit} may"
+                )
             taken = number(self._lent, _CALLS[step.kind.way], {"kind": step.kind.name, "until": step.until, "why": to_column(why)})
             # the functions hold the lock of sealing until here. A call of which only the end is on record is not counted
             if archived and taken >= 0 and ((taken and archived["is_empty"]) or number(self._lent, _SEALED_SINCE, archived)):

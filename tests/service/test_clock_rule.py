@@ -14,10 +14,12 @@ from tests.support.checks.record import rows
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("db", "gateway", "pages", "policy", "protocol", "providers", "sluice", "streams", "workers")
 _GOES = re.compile(r"\b(?:DELETE\s+FROM|DROP\s+TABLE|TRUNCATE\s+(?:TABLE\s+)?[\w{]|DETACH\s+PARTITION)")
-_CLOCK = re.compile(r"\b(?:now|clock_timestamp|transaction_timestamp|statement_timestamp)\(\)|\bcurrent_(?:date|timestamp)\b", re.IGNORECASE)
+_CLOCK = re.compile(
+    r"\b(?:now|clock_timestamp|transaction_timestamp|statement_timestamp)\(\)|\bcurrent_(?:date|timestamp)\b", re.IGNORECASE
+)
 BY_NAME = {
     "sluice_redact": "the rows of one call, which a person names; `now()` says whether it may still be open, and when it was",
-    "sluice_sweep_page_sessions": "logins that ended by the clock that gave them their end: nothing on record, and a new login costs a password",
+    "sluice_sweep_page_sessions": "logins that ended by the clock that gave them their end: nothing on record",
 }
 """Functions of the database that delete, ask no three clocks, and why."""
 OUTSIDE = {
@@ -30,7 +32,9 @@ OUTSIDE = {
 
 
 def test_every_function_that_deletes_for_age_asks_the_three_clocks(url: str) -> None:
-    found = {name: text for name, text in rows(url, "SELECT proname, prosrc FROM pg_proc WHERE proname LIKE 'sluice%%'") if _GOES.search(text)}
+    found = {
+        name: text for name, text in rows(url, "SELECT proname, prosrc FROM pg_proc WHERE proname LIKE 'sluice%%'") if _GOES.search(text)
+    }
     assert found.keys() >= {"sluice_shed", "sluice_forget", "sluice_drop_before", "sluice_trim_debug_logs", "sluice_roll_up"}
     for name in found.keys() - BY_NAME.keys():
         compared = [line for line in found[name].splitlines() if _CLOCK.search(line) and re.search(r"[<>]", line)]
@@ -64,5 +68,5 @@ def test_the_earliest_of_three_clocks_says_which_day_is_over(url: str) -> None:
     with psycopg.connect(conninfo(url), autocommit=True) as connection:
         (now,) = connection.execute("SELECT extract(epoch FROM now())::float8").fetchone() or (0.0,)
         assert today(connection, now - 3500) <= today(connection, now)
-        with pytest.raises(InvalidRequest, match="the clock of Redis is 2.0 hours behind this machine's"):
+        with pytest.raises(InvalidRequest, match=r"the clock of Redis is 2\.0 hours behind"):
             today(connection, now - 7200)
