@@ -58,9 +58,10 @@ NamePattern = str | Re2
 
 
 def names_of(name: str) -> list[str]:
-    """Return a tool's name and what a client that is generous may run for it: no blanks around, no vendor's prefix."""
+    """Return a tool's name and what a lenient client may run for it: without blanks, a vendor's prefix, or a namespace."""
     plain = fold(name)
-    return [*dict.fromkeys((name, plain, _TAIL.sub("", _VENDOR.sub("", plain, count=1)).strip()))]
+    bare = _TAIL.sub("", _VENDOR.sub("", plain, count=1)).strip()
+    return [*dict.fromkeys((name, plain, bare, bare.rpartition(".")[2]))]
 
 
 class Names:

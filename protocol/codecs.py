@@ -12,6 +12,7 @@ from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import Event
 from protocol.request import ChatRequest, DialectName
+from protocol.server_tools.families import check_model
 from protocol.target import Target, Translated
 from protocol.value_count import count_values
 
@@ -33,6 +34,13 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
     """
     if (client := DIALECTS[request.dialect]).checks_asked:
         client.check_asked(request, target)
+    translated = _translated(request, target, changed=changed)
+    # last, so that a parameter that needs the same family is the one that is named
+    check_model(target, request.model)
+    return translated
+
+
+def _translated(request: ChatRequest, target: Target, *, changed: bool) -> Translated:
     write = DIALECTS[target.dialect].encode_request
     if target.native_tools:
         return _written(write, request, target, changed=changed)

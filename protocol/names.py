@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import msgspec
 
-from protocol.request import ChatRequest, ToolUsePart
+from protocol.request import ChatRequest, Tool, ToolUsePart
 
 PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 """What is in no name that every provider takes."""
@@ -110,6 +110,41 @@ class Ids:
             found = self._numbered.free(self._foreign.sub("_", identity)[: self._longest] or "call")
             self._upstream[identity] = found
         return found
+
+
+def qualified(namespace: str, name: str) -> str:
+    """Return what policies call a function of a namespace."""
+    return f"{namespace}.{name}" if namespace else name
+
+
+def namespace_of(tool: Tool | None) -> str:
+    """Return the namespace in which the client offered a tool, "" for none."""
+    return tool.outer["namespace"]["name"] if tool is not None and "namespace" in tool.outer else ""
+
+
+class OfferedNames:
+    """The names of the offered tools, to find the one that a call means."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._names: set[str] = set()
+        self._by_bare_name: dict[str, set[str]] = {}
+        for tool in tools:
+            self._names.add(tool.name)
+            if space := namespace_of(tool):
+                self._by_bare_name.setdefault(tool.name.removeprefix(f"{space}."), set()).add(tool.name)
+
+    def meant_by(self, name: str, namespace: str) -> str:
+        """Return the name of the tool that a call means; policies, client and record all get this one.
+
+        A namespace that the client did not offer is ignored, because the client would run the function behind it. OpenAI's
+        tool search gives every function without a namespace its own name as one. A bare name that stands in one namespace
+        alone means that tool.
+        """
+        full = qualified(namespace, name)
+        if full in self._names or name in self._names:
+            return full if full in self._names else name
+        candidates = self._by_bare_name.get(name, set())
+        return next(iter(candidates)) if len(candidates) == 1 else name
 
 
 def called(request: ChatRequest) -> dict[str, None]:

@@ -5,9 +5,12 @@ the request, or that the client ruled out, are checked again in the answer, also
 rules out none: its policies decide, and see that the call has no definition. Must not know: events, encoders.
 """
 
+from typing import Any
+
 from policy.schemas import ToolSchemas
 from policy.session.chain import Decided
 from protocol.json_strict import loads_arguments, normal_arguments
+from protocol.names import OfferedNames
 from protocol.request import ChatRequest, Tool
 
 
@@ -22,6 +25,8 @@ class Approved:
         self._schemas: ToolSchemas | None = None
         self._names: frozenset[str] | None = None
         self._taken = frozenset[str]()
+        self._client_tools = client.tools
+        self._offered: OfferedNames | None = None
         if request.tools != client.tools:
             offered = {t.name: t for t in client.tools}
             # those that a policy narrowed; of what it left alone the client knows what it wants
@@ -29,6 +34,13 @@ class Approved:
             if offered.keys() - {t.name for t in request.tools}:
                 self._names = frozenset(name for t in request.tools for name in _names(t))
                 self._taken = frozenset(name for t in client.tools for name in _names(t)) - self._names
+
+    def meant_by(self, name: str, body: dict[str, Any] | None) -> str:
+        """Return the name of the offered tool that a call means; `body` has the namespace that the call names."""
+        if self._offered is None:
+            self._offered = OfferedNames((*self._client_tools, *self.request.tools))
+        namespace = (body or {}).get("namespace")
+        return self._offered.meant_by(name, namespace if isinstance(namespace, str) else "")
 
     def refused(self, name: str, toolset: object, *, is_first: bool) -> Decided | None:
         """The block of a call of `name` that nobody may make, whatever its arguments. `toolset` is what the call names as its tool set."""

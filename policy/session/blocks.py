@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import proxy
 
+import msgspec
+
 from policy.answer import Answer
 from policy.base import NOTHING_BEFORE, Block, Judgement, OtherBlock
 from policy.schemas import AnswerCheck, ToolSchemas
@@ -124,6 +126,8 @@ class Blocks:
             raise RemoteProtocolError(f"upstream began block {event.index} twice")
         if len(self.slots.by_index) >= MAX_BLOCKS:
             raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
+        if event.kind is BlockKind.TOOL_USE:
+            event = msgspec.structs.replace(event, name=self._approved.meant_by(event.name, event.body))
         event, withheld = extras.read_body(event, self._chain)
         if withheld:
             self._outbox.note_withheld(withheld, seq)
@@ -268,6 +272,7 @@ class Blocks:
         """Decide on a call that was found in text."""
         self._first_call = suspect.key if self._first_call < 0 else self._first_call
         suspect.ordinal, self._ledger = self._ledger, self._ledger + 1
+        suspect.name = self._approved.meant_by(suspect.name, None)
         self._start_decision(suspect)
 
     def _arguments(self, event: ArgumentsDelta) -> Mark:

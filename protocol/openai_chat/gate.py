@@ -18,7 +18,7 @@ def check(request: ChatRequest, target: Target) -> None:
     if request.web_search is not None:
         need(target, "web_search", "web_search_options", "web_search_options")
     check_parameters(target, request.extra, "openai")
-    check_model(target, request)
+    check_model(request)
     _check_parts(target, request)
     for position, tool in enumerate(request.tools):
         kind = tool.extra.get("type") if tool.kind == "server" else "function"
@@ -29,20 +29,10 @@ def check(request: ChatRequest, target: Target) -> None:
             need(target, family, f"the tool {str(kind)[:80]!r}", "tools")
 
 
-def check_model(target: Target, request: ChatRequest) -> None:
-    """Refuse a model that does more than the key may have, or less than the request needs. Raises InvalidRequest.
-
-    Names of models may carry more than a model where a route takes any name: a search, or a stored choice of models.
-    """
-    model, known = request.model, row(request.model)
-    if known.always_searches:
-        need(target, "web_search", f"the model {model[:60]!r}, which searches the web for every answer,", "model")
-    if not known.tools and any(t.kind != "server" for t in request.tools):
-        invalid(f"the model {model[:60]!r} takes no tools", "tools")
-    if ":online" in model:
-        need(target, "web_search", "a model with :online", "model")
-    if "@preset/" in model:
-        need(target, "fallback", "a model with @preset/", "model")
+def check_model(request: ChatRequest) -> None:
+    """Refuse tools for a model that takes none. Raises InvalidRequest."""
+    if not row(request.model).tools and any(t.kind != "server" for t in request.tools):
+        invalid(f"the model {request.model[:60]!r} takes no tools", "tools")
 
 
 def _check_parts(target: Target, request: ChatRequest) -> None:

@@ -27,8 +27,6 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Searches the web; takes web_search_options."""
     tools: bool = True
     """Takes tools."""
-    always_searches: bool = False
-    """Searches the web for every answer, asked or not."""
     id_chars: int = 0
     """Ids of calls have just so many letters and digits, where it is not 0."""
     reasoning_content: bool = False

@@ -45,7 +45,7 @@ def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     request = neutral.request
     draft = Draft(request=request, target=target, words=neutral.words)
     row = openai_models.row(request.model)
-    gate.check_model(target, request)
+    gate.check_model(request)
     search, names = added_search(draft, row), names_of(request)
     body: dict[str, Any] = {"model": request.model, "messages": MessageWriter(draft, neutral, row, names).messages()}
     body |= write_options(draft, row) | write_tools(draft, row, names)

@@ -223,8 +223,7 @@ class Answer:
 
     def _begin_call(self, item: Item, body: dict[str, Any], events: list[Event]) -> None:
         fields = self._tame(item.kind, {name: body[name] for name in ("caller", "namespace") if body.get(name) is not None}, events)
-        space = _word(body, "namespace")
-        item.name = f"{space}.{_word(body, 'name')}" if space else _word(body, "name")
+        item.name, item.namespace = _word(body, "name"), _word(body, "namespace")
         item.id = _word(body, "call_id")
         self.blocks.call(item, fields or None, events)
 
@@ -233,8 +232,8 @@ class Answer:
             if not body.get("name"):
                 raise RemoteProtocolError("upstream sent a tool call without a name")
             self._begin_call(item, body, events)
-        space, name = _word(body, "namespace"), _word(body, "name")
-        if name and item.name != (f"{space}.{name}" if space else name):
+        name = _word(body, "name")
+        if name and (name, _word(body, "namespace")) != (item.name, item.namespace):
             raise RemoteProtocolError("upstream gave a tool call two names")
         whole = body.get(_CALLS[item.kind])
         if isinstance(whole, str):

@@ -61,10 +61,11 @@ class Part:
 class Item:
     """An item of the answer. `pieces`: of a call's input, as it was sent. `block` -1: it has no block (yet)."""
 
-    __slots__ = ("block", "fields", "has_ended", "id", "is_done", "kind", "last", "name", "number", "parts", "pieces")
+    __slots__ = ("block", "fields", "has_ended", "id", "is_done", "kind", "last", "name", "namespace", "number", "parts", "pieces")
 
     def __init__(self, number: int, kind: str) -> None:
         self.number, self.kind, self.id, self.name = number, kind, "", ""
+        self.namespace = ""
         self.fields: dict[str, Any] = {}
         self.parts: dict[PartKey, Part] = {}
         self.pieces: list[str] = []

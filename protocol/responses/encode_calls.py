@@ -7,6 +7,7 @@ import msgspec
 from protocol.errors import LocalProtocolError
 from protocol.events import BlockStart
 from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written, normal_arguments
+from protocol.names import namespace_of
 from protocol.request import ChatRequest
 from protocol.responses.item_kinds import TYPED_CALLS, TYPED_NAMES, Typed
 from protocol.responses.items import SERVER_ITEMS
@@ -46,8 +47,7 @@ def client_call(block: BlockStart, arguments: str, request: ChatRequest, *, same
         typed = TYPED_NAMES.get(block.name)
     if typed is not None:
         return _typed(typed, block, arguments, same=same)
-    # only one that the client knows: a client that knows none would run what is behind it, and policies decided on the whole name
-    space = offered.outer.get("namespace", {}).get("name") if offered is not None else None
+    space = namespace_of(offered)
     name = block.name.removeprefix(f"{space}.") if space else block.name
     more = {"namespace": space} if space else {}
     caller = own.get("caller") if same else None

@@ -46,8 +46,3 @@ PREFIXES = {
     **{one.output: f"{one.prefix}o" for one in TYPED},
 }  # fmt: skip
 """How the ids of items begin."""
-
-
-def of_namespace(namespace: str, name: str) -> str:
-    """Return what policies call a function of a namespace."""
-    return f"{namespace}.{name}" if namespace else name

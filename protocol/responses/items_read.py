@@ -7,13 +7,16 @@ follow each other are one turn, as one answer was; an item's own fields (`id`, `
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from protocol import fields
 from protocol.errors import InvalidRequest
 from protocol.fields import invalid
 from protocol.json_strict import dumps
+from protocol.names import OfferedNames
 from protocol.request import NOTHING, CallForm, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 from protocol.responses import tools_read
-from protocol.responses.item_kinds import CLIENT_ITEMS, MODEL_ITEMS, TYPED_CALLS, TYPED_OUTPUTS, TYPED_TOOLS, Typed, of_namespace
+from protocol.responses.item_kinds import CLIENT_ITEMS, MODEL_ITEMS, TYPED_CALLS, TYPED_OUTPUTS, TYPED_TOOLS, Typed
 from protocol.server_tools.data import table
 
 _OF_PARTS = ("type", "text", "refusal", "image_url", "file_id", "detail", "file_url", "file_data", "filename", "annotations", "logprobs")
@@ -32,6 +35,8 @@ class Input(NamedTuple):
     tools: tuple[Tool, ...]
     lets_run: bool = False
     """Is a call approved that a provider asked about?"""
+    has_namespaces: bool = False
+    """Does a call name a namespace? `with_tool_names` resolves it."""
 
 
 def read(value: Any) -> Input:
@@ -48,6 +53,19 @@ def read(value: Any) -> Input:
     return reader.finish()
 
 
+def with_tool_names(turns: tuple[Turn, ...], tools: tuple[Tool, ...]) -> tuple[Turn, ...]:
+    """Name each call by the offered tool that it means, as it was named when the model made it."""
+    offered = OfferedNames(tools)
+
+    def named(part: Part) -> Part:
+        if not isinstance(part, ToolUsePart):
+            return part
+        namespace = part.extra.get("item", NOTHING).get("namespace") or ""
+        return msgspec.structs.replace(part, name=offered.meant_by(part.name, namespace))
+
+    return tuple(msgspec.structs.replace(turn, parts=tuple(map(named, turn.parts))) for turn in turns)
+
+
 class _Reader:
     def __init__(self) -> None:
         self._system: list[str] = []
@@ -57,7 +75,7 @@ class _Reader:
         self._results: list[Part] = []
         self._tools: list[Tool] = []
         self._brought = 0
-        self._approves = False
+        self._approves = self._has_namespaces = False
         self._provider: set[str] = set()
         """Calls of shells that the provider runs: their outputs are the model's side too."""
 
@@ -71,6 +89,7 @@ class _Reader:
             case "message":
                 self._message(item, at)
             case "function_call" | "custom_tool_call":
+                self._has_namespaces |= "namespace" in item
                 self._say(_call(item, kind, at))
             case "function_call_output" | "custom_tool_call_output":
                 self._result(_output(item, "function" if kind == "function_call_output" else "custom", at))
@@ -98,7 +117,8 @@ class _Reader:
     def finish(self) -> Input:
         """Return what was read."""
         self._close()
-        return Input(tuple(self._system), tuple(self._messages), tuple(self._turns), tuple(self._tools), self._approves)
+        turns, tools = tuple(self._turns), tuple(self._tools)
+        return Input(tuple(self._system), tuple(self._messages), turns, tools, self._approves, self._has_namespaces)
 
     def _close(self) -> None:
         if self._answer:
@@ -251,7 +271,7 @@ def _call(item: dict[str, Any], kind: str, at: str) -> ToolUsePart:
     namespace = rest.get("namespace")
     if not isinstance(namespace, str | None):
         invalid(f"{at}.namespace must be a string", "input")
-    name = of_namespace(namespace or "", item["name"])
+    name = item["name"]
     extra = {"item": dict(rest)} if rest else NOTHING
     if kind == "function_call":
         return ToolUsePart(item["call_id"], name, item["arguments"], extra)

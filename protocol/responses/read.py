@@ -68,13 +68,14 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         invalid("text has format and verbosity", "text")
     reasoning, more = _reasoning(fields.mapping(data, "reasoning"))
     _check_options(data)
+    tools = _unique((*tools_read.tools(fields.array(data, "tools", required=False)), *read.tools))
     return ChatRequest(
         dialect="responses",
         model=fields.model(data),
         system=(*said, *read.system),
         system_messages=(*({"type": INSTRUCTIONS, "content": one} for one in said), *read.messages),
-        turns=read.turns,
-        tools=_unique((*tools_read.tools(fields.array(data, "tools", required=False)), *read.tools)),
+        turns=items_read.with_tool_names(read.turns, tools) if read.has_namespaces else read.turns,
+        tools=tools,
         tool_choice=tools_read.tool_choice(data.get("tool_choice")),
         parallel_tool_calls=fields.boolean(data, "parallel_tool_calls", None),
         stream=bool(fields.boolean(data, "stream", False)),

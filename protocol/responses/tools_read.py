@@ -6,8 +6,9 @@ import msgspec
 
 from protocol import fields
 from protocol.fields import invalid
+from protocol.names import qualified
 from protocol.request import ResponseFormat, Tool, ToolChoice
-from protocol.responses.item_kinds import TYPED_TOOLS, of_namespace
+from protocol.responses.item_kinds import TYPED_TOOLS
 from protocol.server_tools.data import table
 
 CUSTOM_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -42,7 +43,7 @@ def _tools(tool: Any, at: str, param: str) -> tuple[Tool, ...]:
         if not isinstance(one, dict) or one.get("type") not in ("function", "custom"):
             invalid(f"{at}.tools[{i}] must be a function or a custom tool", param)
         made = _one(one, one["type"], f"{at}.tools[{i}]", param)
-        read.append(msgspec.structs.replace(made, name=of_namespace(name, made.name), outer=about))
+        read.append(msgspec.structs.replace(made, name=qualified(name, made.name), outer=about))
     return tuple(read)
 
 
@@ -120,7 +121,7 @@ def _name(choice: Any) -> str:
     match choice:
         case {"type": "function" | "custom", "name": str(name), **more} if name:
             namespace = more.get("namespace")
-            return of_namespace(namespace if isinstance(namespace, str) else "", name)
+            return qualified(namespace if isinstance(namespace, str) else "", name)
         case {"type": "mcp", "server_label": str(label), **more} if label:
             one = more.get("name")
             return f"mcp_{label}.{one}" if isinstance(one, str) and one else f"mcp_{label}"

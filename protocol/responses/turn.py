@@ -11,6 +11,7 @@ from protocol import event_turns
 from protocol.event_turns import EventTurnBuilder, TurnBlock
 from protocol.events import BlockKind
 from protocol.json_strict import AmbiguousJson, loads_arguments, loads_written
+from protocol.names import qualified
 from protocol.request import ChatRequest, OtherPart, Part, ToolUsePart
 from protocol.responses.decode import StreamDecoder, decode_whole
 from protocol.responses.items import CARRIED_ITEMS, OUTPUT_ITEMS, RESULT, SERVER_ITEMS
@@ -113,4 +114,7 @@ def _call(block: TurnBlock, call: ToolUsePart) -> Part | None:
     if caller is None:
         return None
     item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments or "{}", "caller": caller}
+    space = (block.body or {}).get("namespace")
+    if call.name == qualified(space or "", block.name):
+        item |= {"name": block.name, "namespace": space} if space else {}
     return OtherPart("function_call", item, "responses")

@@ -8,6 +8,7 @@ crosses is written field by field.
 from typing import Any
 
 from protocol.json_strict import dumps
+from protocol.names import namespace_of
 from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, ResponseFormat, ToolChoice
 from protocol.responses.changes import write_tools as write_own_tools
@@ -135,7 +136,7 @@ def _naming(request: ChatRequest, name: str) -> dict[str, Any]:
         return {"type": "mcp", "server_label": tool.extra["server_label"]} if kind == "mcp" else {"type": kind}
     if (tool is not None and tool.kind == "client") or (tool is None and name in TYPED_NAMES):
         return {"type": str(tool.extra["type"]) if tool is not None else name}
-    space = (tool.outer.get("namespace") or {}).get("name") if tool is not None else None
+    space = namespace_of(tool)
     named: dict[str, Any] = {"type": tool.kind if tool is not None else "function", "name": name}
     return named | {"name": name.removeprefix(f"{space}."), "namespace": space} if space else named
 

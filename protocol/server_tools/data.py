@@ -5,6 +5,7 @@ Data, because vendors add versions every few months; what is not in it is refuse
 
 import functools
 import importlib.resources
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import msgspec
@@ -56,6 +57,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     about: str
     families: dict[str, Family]
+    models: dict[str, tuple[str, ...]]
     tools: tuple[ToolRow, ...]
     parameters: dict[DialectName, dict[str, str]]
     openai_tools: dict[str, str]
@@ -103,6 +105,14 @@ def _types() -> dict[str, ToolType]:
 def tool_type(name: Any) -> ToolType | None:
     """Return the row of a tool type of the Messages dialect; None for function tools and what is not known."""
     return _types().get(name) if isinstance(name, str) else None
+
+
+@functools.lru_cache(maxsize=512)
+def families_of_model(model: str) -> tuple[str, ...]:
+    """Return the families that a model uses without being asked."""
+    names = (model.lower(), model.rpartition("/")[2].lower())
+    matching = (families for pattern, families in table().models.items() if any(fnmatchcase(name, pattern) for name in names))
+    return tuple(dict.fromkeys(family for families in matching for family in families))
 
 
 @functools.cache

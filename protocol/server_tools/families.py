@@ -10,7 +10,7 @@ from typing import Any
 
 from protocol.fields import invalid
 from protocol.request import DialectName
-from protocol.server_tools.data import open_families, table
+from protocol.server_tools.data import families_of_model, open_families, table
 from protocol.target import Target
 
 DIRECT = "direct"
@@ -26,6 +26,12 @@ def need(target: Target, family: str, what: str, param: str) -> None:
 def allows(target: Target, family: str) -> bool:
     """Has the key this family?"""
     return family in target.families or family in open_families()
+
+
+def check_model(target: Target, model: str) -> None:
+    """Refuse a model that by itself does what the key has no family for. Raises InvalidRequest."""
+    for family in families_of_model(model):
+        need(target, family, f"the model {model[:60]!r} ({table().families[family].about})", "model")
 
 
 def check_parameters(target: Target, body: dict[str, Any], dialect: DialectName) -> None:

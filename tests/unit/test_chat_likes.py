@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 from hashlib import sha256
 from typing import Any
 
@@ -26,7 +27,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.request import ChatRequest
+from protocol.request import ChatRequest, DialectName
 from protocol.target import Target
 from tests.support.checks.decoding import by_block, decode
 from tests.support.clients.sdk import anthropic_answer, openai_answer
@@ -272,12 +273,24 @@ def asked(model: str, dialect: str = "openai", **fields: Any) -> Any:
     return lambda *families: codecs.encode_request(request, Target(dialect="openai", families=frozenset(families)))
 
 
+MODELS = (
+    "perplexity/sonar-pro", "gpt-4o-search-preview", "openai/gpt-4o-mini-search-preview", "gpt-5-search-api", "groq/compound-mini",
+    "o3-deep-research", "x/O4-mini-deep-research", "any/model:online", "jina-deepsearch-v1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", DIALECTS)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_that_always_searches_needs_the_family_at_every_upstream(model: str, target: DialectName) -> None:
+    request = DIALECTS["openai"].decode_request(json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode())
+    with pytest.raises(InvalidRequest, match=re.escape(f"{model!r} (the provider searches the web) is not allowed with this key")):
+        codecs.encode_request(request, Target(dialect=target))
+    families = frozenset(("web_search", "web_fetch", "code_execution"))
+    codecs.encode_request(request, Target(dialect=target, families=families))
+
+
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_a_model_that_always_searches_needs_the_family_and_takes_no_tools(dialect: str) -> None:
-    write = asked("perplexity/sonar-pro", dialect)
-    with pytest.raises(InvalidRequest, match="searches the web for every answer"):
-        write()
-    assert json.loads(write("web_search").body)["model"] == "perplexity/sonar-pro"
+def test_a_model_without_tools_takes_none(dialect: str) -> None:
     tool = {"name": "f", "input_schema": {"type": "object"}} if dialect == "anthropic" else {"type": "function", "function": {"name": "f"}}
     with pytest.raises(InvalidRequest, match="takes no tools"):
         asked("sonar", dialect, tools=[tool])("web_search")

@@ -16,7 +16,7 @@ from tests.support.checks.markdown import DOCS, names, tables
 
 Json = dict[str, Any]
 MODELS = {
-    "openai": "gpt-4o-search-preview", "anthropic": "claude-sonnet-4-5", "responses": "gpt-5", "gemini": "gemini-3-flash",
+    "openai": "gpt-4.1", "anthropic": "claude-sonnet-4-5", "responses": "gpt-5", "gemini": "gemini-3-flash",
     "converse": "us.amazon.nova-2-lite-v1:0",
 }  # fmt: skip
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
@@ -43,7 +43,8 @@ TOOLS, SEARCH = tools(), {"type": "web_search_20250305", "name": "web_search"}
 
 def write(client: str, body: Json, upstream: str, families: tuple[str, ...] = ()) -> tuple[Json, tuple[str, ...]]:
     """The body for the provider and what was left out. Raises InvalidRequest."""
-    said = {"model": MODELS[upstream]} | BASES[client] | body
+    searches = upstream == "openai" and "web_search" in families
+    said = {"model": "gpt-4o-search-preview" if searches else MODELS[upstream]} | BASES[client] | body
     request = DIALECTS[client].decode_request(json.dumps(said).encode())
     made = codecs.encode_request(request, Target(dialect=upstream, families=frozenset(families)))
     return (said if made.body is None else json.loads(made.body)), made.dropped

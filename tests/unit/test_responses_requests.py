@@ -63,7 +63,7 @@ ITEMS: list[tuple[dict[str, Any], Any]] = [
     ),
     (
         {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a":1}', "namespace": "ns", "id": "fc_1"},
-        [ToolUsePart("c", "ns.look", '{"a":1}', {"item": {"namespace": "ns", "id": "fc_1"}})],
+        [ToolUsePart("c", "look", '{"a":1}', {"item": {"namespace": "ns", "id": "fc_1"}})],
     ),
     (
         {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": 'a"b'},
