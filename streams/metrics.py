@@ -35,6 +35,7 @@ class Count(Enum):
     """What policy workers count in calls that ended (`workers/sums.py`), and how many debug lines an audit writer knows to be lost."""
 
     TOOL_CALLS_BLOCKED = "Tool calls with the verdict block, of calls that ended; the same at all gateways"
+    SEALED_ANSWERS = "Answers with fields that only the provider can read, of calls that ended; the same at all gateways"
     DEBUG_LOST = "Lines of debug logs that were made and did not come to Postgres; the same at all gateways"
 
 

@@ -24,7 +24,7 @@ _DECISIONS = frozenset((BlockRecord, ToolCallRecord, ToolReleaseRecord, Judgemen
 class Decided:
     """What the session of a call decided so far."""
 
-    __slots__ = ("_blocks", "_calls", "rows")
+    __slots__ = ("_blocks", "_calls", "_sealed", "rows")
 
     def __init__(self) -> None:
         self.rows = 0
@@ -33,6 +33,7 @@ class Decided:
         """The last word on each tool call, by block."""
         self._blocks: dict[int, VerdictName] = {}
         """The same of every other block."""
+        self._sealed = 0
 
     def add(self, records: Sequence[Record]) -> None:
         """Take what the session wants recorded, in its order."""
@@ -43,10 +44,13 @@ class Decided:
                     self._calls[record.block] = record.verdict
                 elif isinstance(record, BlockRecord):
                     (self._calls if record.block in self._calls else self._blocks)[record.block] = record.verdict
+            elif isinstance(record, EventRecord) and record.kind == "sealed":
+                self._sealed += 1
 
     def counts(self) -> dict[Count, int]:
         """Return what metrics count of it."""
-        return {Count.TOOL_CALLS_BLOCKED: sum(verdict == "block" for verdict in self._calls.values())}
+        blocked = sum(verdict == "block" for verdict in self._calls.values())
+        return {Count.TOOL_CALLS_BLOCKED: blocked, Count.SEALED_ANSWERS: self._sealed}
 
 
 def undecided_record(call_id: str, block: int, now_ms: int) -> BlockRecord:

@@ -83,6 +83,8 @@ class Blocks:
         weak = proxy(self)
         self._answer = Answer() if chain.asks else None
         self._text = TextFlow(outbox, chain, self.slots, request, self._answer, lambda suspect: weak._found(suspect))
+        self._counts_sealed = False
+        """Does the client get sealed fields? No other dialect than the upstream's has a place for them."""
         self._to_ask = deque[Slot]()
         self._asked = set[int]()
         """Calls with a question that is open: at most so many at a time, the others wait in `_to_ask`."""
@@ -91,12 +93,14 @@ class Blocks:
         """Do arguments fit their tool's schema, as far as there is one?"""
         return self._schemas.fits(tool, value)
 
-    def look_at(self, sent: ChatRequest, dialect: DialectName, ids: Ids = "keep") -> None:
+    def look_at(self, sent: ChatRequest, dialect: DialectName, ids: Ids = "keep", *, passes_sealed: bool = True) -> None:
         """Take the request as it goes upstream: the answer is held to it, and may hold results of provider-run calls in it."""
         self._pairs.look_at(sent)
         self._ids.look_at(sent, ids)
         self._approved = Approved(self._client, sent.without_history())
         self._can_answer = dialect == self.call.dialect
+        self._text.passes_sealed = passes_sealed
+        self._counts_sealed = dialect == self.call.dialect and (sent.state is None or sent.state.keeps_seals)
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
             self._text.answer = AnswerCheck(form.schema)
@@ -465,6 +469,9 @@ class Blocks:
             raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
         if self._text.answer is not None and isinstance(end, MessageStop) and end.stop_reason is StopReason.END_TURN:
             self._outbox.note("answer", -1, self._text.answer.problem() or "it fits its schema")
+        if self._counts_sealed and (sealed := self._text.sealed):
+            self._outbox.note("sealed", -1, f"{len(sealed):,} fields of {sum(sealed):,} characters that only the provider can read")
+            sealed.clear()
         self._end_of_segment(end)
 
     def fail(self, end: UpstreamFailed) -> None:

@@ -38,6 +38,8 @@ class Upstream(msgspec.Struct, frozen=True):
     target: Target
     private_urls: bool = False
     """URLs of the operator's own network may stand in a request."""
+    passes_sealed: bool = True
+    """May what only the provider can read go to the client?"""
     counts: bool = True
     """Can it count tokens, if its dialect does?"""
 
@@ -61,7 +63,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
     )  # fmt: skip
     # asked for where it matters: a property of the configuration takes as long as the rest of this
     counts = call.endpoint != "count_tokens" or provider.counts
-    return Upstream(name, provider.dialect, target, config.private_urls == "pass", counts)
+    return Upstream(name, provider.dialect, target, config.private_urls == "pass", provider.sealed == "allow", counts)
 
 
 def chain_of(call: CallInfo, policies: Sequence[Policy], context: Context, config: Config) -> Chain:

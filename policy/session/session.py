@@ -308,7 +308,8 @@ class Session(Awaiting):
                 self.out.note("dropped", 0, ", ".join(self.dropped))
             if opening.may_pause(self.call, self._upstream):
                 self._turn = DIALECTS[self._upstream.dialect].turn_builder()
-        self._blocks.look_at(self._approved, self._upstream.dialect, self._upstream.target.ids)
+        upstream = self._upstream
+        self._blocks.look_at(self._approved, upstream.dialect, upstream.target.ids, passes_sealed=upstream.passes_sealed)
         self.out.put(sent)
         if self._turn is None:
             self._forget_history()

@@ -45,6 +45,10 @@ class TextFlow:
         self._heard = heard
         self.before_call: Callable[[Slot], Slot] | None = None
         """Takes the slot before a call that was found, and returns the one that the call is to stand behind."""
+        self.passes_sealed = True
+        """May signatures and encrypted reasoning go to the client?"""
+        self.sealed: list[int] = []
+        """The lengths of those that may, in characters."""
         self.answer: AnswerCheck | None = None
         """Checks the answer's text against the schema that the client asked for."""
 
@@ -278,9 +282,11 @@ class TextFlow:
         if slot is None or slot.run is None or slot.done:
             raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
         run, what = slot.run, extras.name_of(event)
-        if isinstance(event, SignatureDelta) and not extras.is_sealed(event.signature):
-            self._outbox.note("withheld", seq, what)
-            return "withheld", event.index
+        if isinstance(event, SignatureDelta):
+            if not (self.passes_sealed and extras.is_sealed(event.signature)):
+                self._outbox.note("withheld", seq, what)
+                return "withheld", event.index
+            self.sealed.append(len(event.signature))
         # they vouch for text that the client did not get, or copy it
         if run.echo.has_changed or run.blocked or (what == "logprobs" and (run.is_suspect or self._reads_only_text)):
             self._outbox.note("withheld", seq, what)
