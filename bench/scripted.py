@@ -1,5 +1,7 @@
 """An upstream that answers as the model's name says: `text-CHUNKS-GAP_US-CHARACTERS` or `tool-...`, in chat/completions, streamed.
 
+`calls-COUNT-GAP_US-CHARACTERS`: so many complete tool calls.
+
 `python -m bench.scripted PORT`. Each text delta that has room for it begins with `@NANOSECONDS;`, when it was sent. A protocol
 of its own on the socket: what answers must cost little beside what is measured. It reads nothing of a body but length and model.
 """
@@ -9,11 +11,12 @@ import json
 import re
 import sys
 import time
+from typing import Any
 
 import uvloop
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
-_MODEL = re.compile(rb'"model": ?"(text|tool)-(\d+)-(\d+)-(\d+)"')
+_MODEL = re.compile(rb'"model": ?"(text|tool|calls)-(\d+)-(\d+)-(\d+)"')
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 STAMP_CHARACTERS = 24
 
@@ -36,6 +39,11 @@ def _text(size: int) -> bytes:
         return _event(json.dumps({"content": "x" * size}))
     stamp = f"@{time.monotonic_ns()};"
     return _event(json.dumps({"content": stamp + "x" * (size - len(stamp))}))
+
+
+def _call(index: int, arguments: str) -> dict[str, Any]:
+    function = {"name": "write_file", "arguments": arguments}
+    return {"index": index, "id": f"call_{time.monotonic_ns()}", "type": "function", "function": function}
 
 
 def _fragment(text: str) -> bytes:
@@ -93,15 +101,16 @@ class Answer(asyncio.Protocol):
             self._write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
             return
         kind, (chunks, gap_us, size) = found[1], map(int, found.groups()[1:])
-        role = {"role": "assistant", "content": ""}
+        role: dict[str, Any] = {"role": "assistant", "content": ""}
         if kind == b"tool":
-            function = {"name": "write_file", "arguments": ""}
-            role["tool_calls"] = [{"index": 0, "id": f"call_{time.monotonic_ns()}", "type": "function", "function": function}]  # type: ignore[assignment]
+            role["tool_calls"] = [_call(0, "")]
         self._write(_HEAD + _framed(_event(json.dumps(role))))
         began = time.monotonic()
         for number in range(chunks):
             if kind == b"text":
                 event = _text(size)
+            elif kind == b"calls":
+                event = _event(json.dumps({"tool_calls": [_call(number, json.dumps({"content": "y" * size}))]}))
             elif chunks == 1:
                 event = _fragment(json.dumps({"content": "y" * size}))
             else:
