@@ -27,7 +27,7 @@ Argument = str | bytes | int
 _pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 Push = Callable[[list[Any]], None]
 _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
-SLICE_S = 0.02
+SLICE_S = 0.005
 """How long messages of one subscription are handed out before everything else on the loop has its turn."""
 _PROBES = 4
 """How often in `silent_s` a connection is probed."""
@@ -94,10 +94,10 @@ def _bulk(value: bytes) -> bytes:
 class _Protocol(asyncio.Protocol):
     """One TCP or unix connection: packs, joins, matches replies to futures."""
 
-    def __init__(self, on_push: Push | None, on_lost: Callable[["_Protocol"], None]) -> None:
+    def __init__(self, on_push: Push | None, on_late: Push | None, on_lost: Callable[["_Protocol"], None]) -> None:
         self.reader = hiredis.Reader(replyError=RedisError)
         self.waiting: deque[asyncio.Future[Any] | None] = deque()
-        self.on_push, self.on_lost = on_push, on_lost
+        self.on_push, self.on_late, self.on_lost = on_push, on_late, on_lost
         self._out: list[bytes] = []
         self.transport: asyncio.Transport | None = None
         self.loop = asyncio.get_running_loop()
@@ -134,21 +134,21 @@ class _Protocol(asyncio.Protocol):
                 self._answer(future, reply)
 
     def _hand_out(self, on_push: Push) -> None:
-        """Hand out messages, for at most a slice: one read may bring hundreds of them, and each may cost a policy milliseconds.
-
-        Meanwhile nothing is read, so that what waits stays in order and in Redis.
-        """
+        """Hand out messages. One read may bring hundreds of them, and each may cost a policy milliseconds: past a slice they go to
+        `on_late`, where there is one. Nothing more is read then, before all others on the loop had their turn."""
         gets, waiting, until = self.reader.gets, self.waiting, monotonic() + SLICE_S
+        is_late = False
         while (reply := gets()) is not False:
             if type(reply) is list and reply and reply[0] == b"message":
                 on_push(reply)
-                if monotonic() > until and self.transport is not None:
-                    self.transport.pause_reading()
-                    self.loop.call_soon(self._go_on)
-                    return
+                if not is_late and monotonic() > until:
+                    is_late, on_push = True, self.on_late or on_push
             elif waiting and (future := waiting.popleft()) is not None and not future.done():
                 is_told = type(reply) is list and reply and reply[0] in (b"subscribe", b"unsubscribe", b"pong")
                 self._answer(future, reply[1] if is_told else reply)
+        if is_late and self.transport is not None:
+            self.transport.pause_reading()
+            self.loop.call_soon(self._go_on)
 
     def _answer(self, future: asyncio.Future[Any], reply: Any) -> None:
         if not isinstance(reply, Exception):
@@ -171,7 +171,6 @@ class _Protocol(asyncio.Protocol):
         if self.transport is not None:
             self.heard = True
             self.transport.resume_reading()
-            self._take()
 
     def put(self, packed: bytes, future: asyncio.Future[Any] | None) -> None:
         if not self._out:
@@ -217,19 +216,20 @@ def _quiet(future: "asyncio.Future[Any]") -> None:
 
 
 class Connection:
-    """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe); `on_connect` runs at each new connection.
+    """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe), but `on_late` those that came with so many
+    others that they may wait; `on_connect` runs at each new connection.
     `has_scripts`: not for a user who may only read.
 
     Cut and made anew when Redis owes an answer and sends nothing for `silent_s`: blocking commands must ask for at most `block_ms`.
     """
 
     def __init__(
-        self, url: str, *, name: str, silent_s: float = 5.0, on_push: Push | None = None,
+        self, url: str, *, name: str, silent_s: float = 5.0, on_push: Push | None = None, on_late: Push | None = None,
         on_connect: Callable[[], Awaitable[None]] | None = None, has_scripts: bool = True,
     ) -> None:  # fmt: skip
         self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
-        self._name, self._on_push, self._on_connect = name, on_push, on_connect
+        self._name, self._on_push, self._on_late, self._on_connect = name, on_push, on_late, on_connect
         self._has_scripts = has_scripts and on_push is None
         self._protocol: _Protocol | None = None
         self._reconnecting: asyncio.Task[None] | None = None
@@ -258,7 +258,7 @@ class Connection:
         loop, kwargs = asyncio.get_running_loop(), self._kwargs
 
         def make() -> _Protocol:
-            return _Protocol(self._on_push, self._lost)
+            return _Protocol(self._on_push, self._on_late, self._lost)
 
         async with asyncio.timeout(_PROBES * self._probe_s):
             if path := kwargs.get("path"):

@@ -32,7 +32,7 @@ from streams.audit_stream import entry_id
 from streams.connection import Argument, Connection, RedisError
 from streams.identity import Identity
 from workers import process
-from workers.audit.bodies import BATCH_BYTES, LARGE, Bodies
+from workers.audit.bodies import LARGE, Bodies
 from workers.audit.debugging import DebugDrain
 from workers.audit.ended import EndedCalls
 from workers.audit.histories import Histories
@@ -42,8 +42,9 @@ from workers.audit.rollups import Rollups
 from workers.audit.sealing import SealLoop
 
 log = logging.getLogger(__name__)
-BATCH_BLOBS, FEW = 500, 10
-"""A batch ends where its entries hold this many blobs, each the records of one call; what is read without a script is few entries."""
+BATCH_BLOBS, READ_BYTES, FEW = 500, 2**20, 10
+"""A batch ends where its entries hold this many blobs, each the records of one call, or so many bytes: a tool call waits for the batch before
+it. What is read without a script is few entries."""
 LATE_S = 0.5
 """How much later than its records the body of a large request is written: until then calls that came with it wait for their first token.
 20 requests of 1 MB at once cost 7 ms each in PostgreSQL, this process and Redis before their first tokens were out, and 2 so."""
@@ -286,14 +287,14 @@ class AuditWriter:
     async def _read(self, shard: int, *, reclaims: bool) -> list[Any]:
         """Return a batch of what waits, of the first that comes, or nothing. `reclaims`: what another writer left behind, first."""
         key, reader = layout.audit_key(shard), self._blocking[shard]
-        if reclaims and (left := await reader.script(scripts.READ, [key], [self.name, BATCH_BLOBS, BATCH_BYTES, str(RECLAIM_MS)])):
+        if reclaims and (left := await reader.script(scripts.READ, [key], [self.name, BATCH_BLOBS, READ_BYTES, str(RECLAIM_MS)])):
             return list(left)
         block_ms = 1 if self._stopping.is_set() else min(500, reader.block_ms)
         read = ("GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "BLOCK", block_ms, "STREAMS", key, ">")
         found = await reader.call("XREADGROUP", *read)
         entries = list(found[0][1]) if found else []
         if len(entries) == FEW:
-            room = max(1, BATCH_BYTES - sum(sum(map(len, fields)) for _, fields in entries))
+            room = max(1, READ_BYTES - sum(sum(map(len, fields)) for _, fields in entries))
             entries += await reader.script(scripts.READ, [key], [self.name, max(1, BATCH_BLOBS - _count(entries)), room, ""])
         return entries
 

@@ -6,9 +6,9 @@ stream that must be read because an entry was missed or is large, or because the
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -23,12 +23,11 @@ from workers.lane import Lane
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls
 from workers.policy.claims import Claimed
+from workers.policy.fair import TURN_S, FairQueue
 from workers.policy.release import Releaser
 
 log = logging.getLogger(__name__)
-READ_BATCH = 256
-SLICE_S = 0.02
-"""How long a worker takes in a call's stream before it looks after its other calls."""
+READ_BATCH = 64
 RETRY_S = 0.1
 TOGETHER = 64
 """Entries that a heavy call takes in one step: each on its own would wait for the thread."""
@@ -48,8 +47,8 @@ class Feeder:
     claimed with it, and its first token waited for that.
     """
 
-    def __init__(self, redis: Connection, bodies: Connection, lane: Lane, releaser: Releaser, calls: Calls) -> None:
-        self._redis, self._bodies, self.lane, self._releaser, self._calls = redis, bodies, lane, releaser, calls
+    def __init__(self, redis: Connection, bodies: Connection, lane: Lane, releaser: Releaser, calls: Calls, fair: FairQueue) -> None:
+        self._redis, self._bodies, self.lane, self._releaser, self._calls, self._fair = redis, bodies, lane, releaser, calls, fair
         self._reading: set[str] = set()
         self._one_replay = asyncio.Lock()
 
@@ -161,42 +160,45 @@ class Feeder:
     async def _feed_all(self, call: OwnedCall, entries: list[Any]) -> bool:
         """Feed entries of the stream; False where one before is missing, or where one cannot be read.
 
-        In slices: a call taken over may have 32 MiB of them, and other calls, leases and the watchdog must not wait for it.
+        In turns: a call taken over may have 32 MiB of them, and other calls, leases and the watchdog must not wait for it.
         """
-        left = iter(entries)
-        while True:
-            entry = None
-            # a fact may be on the lane since this was read, or since the last slice
+        left = deque(fields[1] for _, fields in entries)
+        while left and not self._calls.is_over(call):
+            # a fact may be on the lane since this was read, or since the last turn
             await call.until_free()
-            if self._calls.is_over(call):
-                return True
-            with self._inside(call) if call.replaying else contextlib.nullcontext():
-                until = time.monotonic() + SLICE_S
-                for _, fields in left:
-                    try:
-                        entry = layout.unpack_entry(fields[1])
-                    except StreamProtocolError:
-                        log.error("undecodable entry of a call", extra={"call_id": call.id, "seq": call.expected})
-                        return False
-                    if (call.is_heavy or len(fields[1]) > LARGE_STEP_BYTES) and entry.seq == call.expected:
-                        break
-                    if not _feed(call, entry):
-                        return False
-                    entry = None
-                    if time.monotonic() > until:
-                        break
-                else:
-                    return True
-            if entry is None:
-                await asyncio.sleep(0)
+            try:
+                apart = await self._fair.run(call.start.key, partial(self._feed_some, call, left))
+            except StreamProtocolError:
+                return False
+            if apart is None:
                 continue
             async with self.lane.turn(call.start.key):
                 if self._calls.is_over(call):
                     return True
-                more = [fields[1] for _, fields in itertools.islice(left, TOGETHER)] if call.is_heavy else []
-                await self._apart(call, partial(_feed_together, call, entry, more), entry)
+                more = [left.popleft() for _ in range(min(TOGETHER, len(left)))] if call.is_heavy else []
+                await self._apart(call, partial(_feed_together, call, apart, more), apart)
             if call.broken:
                 return True
+        return True
+
+    def _feed_some(self, call: OwnedCall, left: deque[bytes]) -> Entry | None:
+        """Feed entries for a turn of time; returns one that is to be taken apart. Raises StreamProtocolError."""
+        if call.busy is not None or self._calls.is_over(call):
+            return None
+        with self._inside(call) if call.replaying else contextlib.nullcontext():
+            until = time.monotonic() + TURN_S
+            while left and time.monotonic() < until:
+                blob = left.popleft()
+                try:
+                    entry = layout.unpack_entry(blob)
+                except StreamProtocolError:
+                    log.error("undecodable entry of a call", extra={"call_id": call.id, "seq": call.expected})
+                    raise
+                if (call.is_heavy or len(blob) > LARGE_STEP_BYTES) and entry.seq == call.expected:
+                    return entry
+                if not _feed(call, entry):
+                    raise StreamProtocolError("an entry of the stream is missing")
+        return None
 
     # --- facts ---
 
@@ -205,12 +207,21 @@ class Feeder:
         await call.until_free()
         _weigh(call)
         step = partial(call.feed_fact, field, value, now_ms())
-        if not call.is_heavy and len(value) + call.session.awaiting_bytes <= LARGE_STEP_BYTES:
-            step()
-            return
+        while not call.is_heavy and len(value) + call.session.awaiting_bytes <= LARGE_STEP_BYTES:
+            if await self._fair.run(call.start.key, partial(self._step, call, step)):
+                return
+            await call.until_free()
         async with self.lane.turn(call.start.key):
             if not self._calls.is_over(call):
                 await self._apart(call, step)
+
+    def _step(self, call: OwnedCall, step: Callable[[], object]) -> bool:
+        """Take a step of a call, unless one began on the lane since this waits."""
+        if call.busy is not None:
+            return False
+        if not self._calls.is_over(call):
+            step()
+        return True
 
     # --- steps that may be the worker's end ---
 

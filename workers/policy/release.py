@@ -14,11 +14,12 @@ from streams.tick import Tick
 from workers.policy.call import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.rendered import Release
+from workers.policy.unrecorded import Unrecorded
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 60
-BATCH_BYTES = 2**20
-"""Calls share an entry up to this, and readers hold one as a whole; what one call has may be more."""
+BATCH_BYTES = 128 * 1024
+"""Calls share an entry up to this, and readers hold ten as a whole; what one call has may be more."""
 RETRY_S = 0.05
 REPLY_TTL_MS = 600_000
 """How long what a gateway never reads stays in Redis."""
@@ -29,8 +30,8 @@ _LATER = (Outcome.FULL, Outcome.GATEWAY_LOST)
 class Releaser:
     """Collects calls that have something to release and sends them at the end of the tick."""
 
-    def __init__(self, redis: Connection, calls: Calls, *, max_reply: int, strict: bool) -> None:
-        self._redis, self._calls, self._max_reply, self._strict = redis, calls, max_reply, strict
+    def __init__(self, redis: Connection, calls: Calls, unrecorded: Unrecorded, *, max_reply: int, strict: bool) -> None:
+        self._redis, self._calls, self._unrecorded, self._max_reply, self._strict = redis, calls, unrecorded, max_reply, strict
         # waiting for the loop's next turn costs the lone stream its time and joins nothing
         self._tick = Tick(self._prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
 
@@ -63,6 +64,7 @@ class Releaser:
         is_waited_for = False
         for call, release in batch:
             release.is_asked, release.is_out = True, None
+            self._unrecorded.add(call.start.key, len(release.audit))
             if call.open_waits:
                 is_waited_for = True
             keys.append(call.ctl_key)

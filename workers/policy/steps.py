@@ -14,12 +14,14 @@ from workers.lane import Lane
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls
 from workers.policy.facts import Facts
+from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder, moment
 from workers.policy.finish import Finisher
 from workers.policy.release import Releaser
 from workers.policy.subscriptions import Subscriptions
 from workers.policy.traced import TracedCall
 from workers.policy.turns import TurnLookup
+from workers.policy.unrecorded import Unrecorded
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
@@ -32,9 +34,11 @@ class Steps(Calls):
         config, limits = settings.config, settings.config.limits
         super().__init__(hears, limits.max_calls)
         self._name, self._redis, self._limits = name, redis, limits
-        self.releaser = Releaser(redis, self, max_reply=limits.reply_entries, strict=config.durability == "strict")
+        self.fair = FairQueue()
+        unrecorded = Unrecorded(redis, config.shards, self.fair.hold, self.spawn)
+        self.releaser = Releaser(redis, self, unrecorded, max_reply=limits.reply_entries, strict=config.durability == "strict")
         self.finisher = Finisher(redis, self, ended_ttl_ms=int(limits.ended_ttl_s * 1000))
-        self.feeder = Feeder(redis, bodies, Lane(blocked_s=2 * limits.lease_s), self.releaser, self)
+        self.feeder = Feeder(redis, bodies, Lane(blocked_s=2 * limits.lease_s), self.releaser, self, self.fair)
         judges = JudgeQueue(settings.redis_url, redis, silent_s=limits.redis_silent_s)
         turns = TurnLookup(settings.database_url, durable=config.durability != "relaxed", max_bytes=limits.body_bytes)
         self.facts = Facts(redis, judges, turns, limits, self, self.feeder)

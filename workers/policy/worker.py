@@ -52,7 +52,9 @@ class PolicyWorker:
         self._policies = LoadedPolicies(settings)
         url, silent_s = settings.redis_url, self.limits.redis_silent_s
         self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
-        self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
+        self._sub = Connection(
+            url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_late=self._wait_for_turn, on_connect=self._resubscribe
+        )  # fmt: skip
         self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
         self._lines = DebugLines(
             self._redis, f"policy {self.name}", memory_share=self.limits.memory_share, shards=config.shards
@@ -188,6 +190,21 @@ class PolicyWorker:
     # --- entries and facts ---
 
     def _on_push(self, message: list[Any]) -> None:
+        call = self.calls.hears.entries.get(message[1])
+        if call is not None and call.start.key in self.calls.fair.queues:
+            self._wait_for_turn(message)
+        else:
+            self._take(message)
+
+    def _wait_for_turn(self, message: list[Any]) -> None:
+        """Take what came later, in its key's turn."""
+        call = self.calls.hears.entries.get(message[1])
+        if call is None or call.from_stream:
+            self._take(message)
+        else:
+            self.calls.fair.put(call.start.key, partial(self._take, message))
+
+    def _take(self, message: list[Any]) -> None:
         _, channel, payload = message
         if (call := self.calls.hears.entries.get(channel)) is not None:
             if call.from_stream or len(payload) > LARGE_STEP_BYTES:

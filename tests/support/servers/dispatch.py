@@ -71,9 +71,9 @@ async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: st
     return call_id
 
 
-async def dispatched(redis: Connection, worker: PolicyWorker) -> OwnedCall:
+async def dispatched(redis: Connection, worker: PolicyWorker, key: str = "k") -> OwnedCall:
     """Begin a call, and wait until a worker has approved its request."""
-    call_id = await begin(redis)
+    call_id = await begin(redis, key=key)
     await wait_until(lambda: call_id in worker.calls and worker.calls[call_id].released == 1, what="the request is dispatched")
     return worker.calls[call_id]
 

@@ -1,0 +1,73 @@
+"""A key whose records wait for the audit writers is held until those have taken them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+
+import pytest
+
+from streams import layout
+from streams.connection import Connection
+from tests.support.waiting import wait_until
+from workers.policy import unrecorded
+from workers.policy.unrecorded import MOST_BYTES, Unrecorded
+
+AUDIT = layout.audit_key(0)
+
+
+class Worker:
+    """One whose releases put their records onto the audit stream."""
+
+    def __init__(self, redis: Connection) -> None:
+        self.redis, self.held, self.tasks = redis, list[str](), set[asyncio.Task[None]]()
+        self.unrecorded = Unrecorded(redis, 1, self.hold, lambda work, name: self.tasks.add(asyncio.create_task(work, name=name)))
+
+    def hold(self, keys: Collection[str]) -> None:
+        self.held = list(keys)
+
+    def release(self, key: str, size: int) -> None:
+        self.redis.send_quiet("XADD", AUDIT, "*", layout.BLOB, b"x")
+        self.unrecorded.add(key, size)
+
+    async def take(self) -> None:
+        await self.redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "writer", "STREAMS", AUDIT, ">")
+
+
+@pytest.fixture
+async def worker(redis_url: str) -> AsyncIterator[Worker]:
+    redis = Connection(redis_url, name="test")
+    await redis.open()
+    await redis.call("FLUSHALL")
+    await redis.call("XGROUP", "CREATE", AUDIT, layout.AUDIT_GROUP, "0", "MKSTREAM")
+    made = Worker(redis)
+    yield made
+    for task in made.tasks:
+        task.cancel()
+    await redis.close()
+
+
+async def test_a_key_with_much_that_no_writer_took_is_held_until_one_does(worker: Worker) -> None:
+    worker.release("b", 1000)
+    worker.release("a", MOST_BYTES)
+    assert worker.held == []
+    worker.release("a", 1)
+    assert worker.held == ["a"]
+    await worker.take()
+    await wait_until(lambda: worker.held == [])
+    worker.release("a", MOST_BYTES)
+    assert worker.held == [], "what was taken does not count any more"
+
+
+async def test_nobody_is_held_while_no_writer_takes_anything(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
+    worker.release("a", 2 * MOST_BYTES)
+    assert worker.held == ["a"]
+    await wait_until(lambda: worker.held == [])
+    for _ in range(3):
+        worker.release("a", 2 * MOST_BYTES)
+        assert worker.held == []
+        await asyncio.gather(*worker.tasks)
+    await worker.take()
+    worker.release("a", 2 * MOST_BYTES)
+    await wait_until(lambda: not worker.unrecorded._stuck)
+    worker.release("a", 2 * MOST_BYTES)
+    assert worker.held == ["a"], "they take again"

@@ -1,0 +1,81 @@
+"""Bounds what one API key has waiting for the audit writers, so that other keys' records, which are taken in order, do not wait behind it.
+
+A worker counts the bytes of records that it released for each key. When a key has many, the worker looks how far the writers are: what was
+released before the newest entry that they took is counted no more. A key past `MOST_BYTES` is held (workers.policy.fair) until then. Where
+the writers take nothing at all, as while PostgreSQL is away, holding keys helps nobody: the stream is the backlog, with a bound of its own.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+from protocol.errors import StreamConnectionLost
+from streams import audit_stream
+from streams.audit_stream import NO_ENTRY, EntryId
+from streams.connection import Connection, RedisError
+
+MOST_BYTES = 512 * 1024
+LOOK_BYTES = 128 * 1024
+"""Of one key, at which the worker looks how far the writers are."""
+LOOK_S = 0.01
+STUCK_S = 1.0
+"""Writers that took nothing for so long are away."""
+
+
+class Unrecorded:
+    """What waits for the audit writers of the calls of one worker. `hold` is told which keys have too much of it."""
+
+    def __init__(
+        self, redis: Connection, shards: int, hold: Callable[[Collection[str]], None], spawn: Callable[[Coroutine[Any, Any, None], str], None]
+    ) -> None:  # fmt: skip
+        self._redis, self._hold, self._spawn = redis, hold, spawn
+        self._waits = Counter[str]()
+        self._is_looking = False
+        self._taken: list[EntryId] = [NO_ENTRY] * shards
+        """What the writers of each shard took last, as far as this worker knows."""
+        self._stuck = set[int]()
+
+    def add(self, key: str, size: int) -> None:
+        """Count what goes onto the audit stream now."""
+        waits = self._waits
+        waits[key] = found = waits[key] + size
+        if found > LOOK_BYTES:
+            if found > MOST_BYTES:
+                self._hold_all()
+            if not self._is_looking:
+                self._is_looking = True
+                self._spawn(self._look(), "look at the record")
+
+    def _hold_all(self) -> None:
+        self._hold([] if self._stuck else [key for key, size in self._waits.items() if size > MOST_BYTES])
+
+    async def _look(self) -> None:
+        try:
+            while any(size > LOOK_BYTES for size in self._waits.values()):
+                before = self._waits.copy()
+                await asyncio.gather(*map(self._until_taken, range(len(self._taken))))
+                self._waits -= before
+                self._hold_all()
+        except (StreamConnectionLost, RedisError):
+            # it counts anew: what is released now is repeated first
+            self._waits.clear()
+            self._hold_all()
+        finally:
+            self._is_looking = False
+
+    async def _until_taken(self, shard: int) -> None:
+        """Wait until writers have taken all that is on the stream now, or take nothing."""
+        loop = asyncio.get_running_loop()
+        state = await audit_stream.read_state(self._redis, shard)
+        newest, moved = state.newest, loop.time()
+        while True:
+            if state.taken != self._taken[shard]:
+                self._taken[shard], moved = state.taken, loop.time()
+                self._stuck.discard(shard)
+            elif loop.time() - moved > STUCK_S:
+                self._stuck.add(shard)
+            if state.taken >= newest or shard in self._stuck:
+                return
+            await asyncio.sleep(LOOK_S)
+            state = await audit_stream.read_state(self._redis, shard)
