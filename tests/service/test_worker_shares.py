@@ -34,17 +34,18 @@ async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncI
         yield made
 
 
-def deltas(redis: Connection, call: OwnedCall, count: int) -> None:
-    """Append so many, each an entry of its own, and let the worker hear of them."""
+def deltas(redis: Connection, call: OwnedCall, count: int, *, stored: bool = True) -> None:
+    """Append so many, each an entry of its own, and let the worker hear of them. Those that are not `stored` no sweep can find."""
     delta = {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "a"}}]}
     chunk = f"data: {json.dumps(delta)}\n\n".encode()
     for seq in range(1, count + 1):
         blob = layout.pack(Entry(seq, 1, "chunks", [chunk]))
-        redis.send_quiet("XADD", layout.call_key(call.id), f"{seq}-0", layout.BLOB, blob)
+        if stored:
+            redis.send_quiet("XADD", layout.call_key(call.id), f"{seq}-0", layout.BLOB, blob)
         redis.send_quiet("PUBLISH", layout.chunk_channel(call.id), blob)
 
 
-def chunks_on_record(entries: list[list[bytes]], call: OwnedCall) -> int:
+def chunks_on_record(entries: list[tuple[bytes, list[bytes]]], call: OwnedCall) -> int:
     records = [record for _, fields in entries for blob in layout.blobs(fields) for record in decode_records(blob)]
     return sum(len(r.raw) for r in records if isinstance(r, ChunksRecord) and r.call_id == call.id)
 
@@ -68,7 +69,7 @@ async def test_a_chunk_of_one_key_is_decided_before_what_another_has_waiting(red
     innocent.feed_entry = note  # type: ignore[method-assign]
     redis.send_quiet("MULTI")
     deltas(redis, hostile, DELTAS)
-    deltas(redis, innocent, 1)
+    deltas(redis, innocent, 1, stored=False)
     await redis.call("EXEC")
     await wait_until(lambda: bool(steps) and hostile.expected == DELTAS + 1, timeout_s=60)
     writer.cancel()

@@ -43,8 +43,8 @@ from workers.audit.sealing import SealLoop
 
 log = logging.getLogger(__name__)
 BATCH_BLOBS, READ_BYTES, FEW = 500, 2**20, 10
-"""A batch ends where its entries hold this many blobs, each the records of one call, or so many bytes: a tool call waits for the batch before
-it. What is read without a script is few entries."""
+"""A batch ends where its entries hold this many blobs, each the records of one call, or so many bytes: tool calls wait for the batch before
+theirs. What is read without a script is few entries."""
 LATE_S = 0.5
 """How much later than its records the body of a large request is written: until then calls that came with it wait for their first token.
 20 requests of 1 MB at once cost 7 ms each in PostgreSQL, this process and Redis before their first tokens were out, and 2 so."""

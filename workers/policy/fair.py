@@ -1,8 +1,8 @@
 """Shares the time of a policy worker's event loop between API keys.
 
-Theory. While little is to be done, each step is done as it comes. What comes past a slice of one turn of the loop waits in its key's queue, and
-keys take turns of equal time (deficit round robin). So a step waits for what its own key asked before it, and for one turn of each other key
-that waits, however much those have waiting. A key that is held has no turns: what it causes elsewhere has to be done first.
+Theory. While there is little to do, each step is done as it comes. What comes past a slice of one turn of the loop waits in its key's
+queue, and keys take turns of equal time (deficit round robin). So a step waits for the steps of its own key before it, and for one turn of
+each other key, however many steps those have waiting. A key that is held gets no turns until other parts have caught up with it.
 """
 
 import asyncio
@@ -82,7 +82,8 @@ class FairQueue:
 def _do(step: Step) -> None:
     try:
         step()
-    except Exception as error:  # noqa: BLE001 - the others go on
+    except Exception as error:
+        # the others go on
         log.error("a step failed", extra={"error": type(error).__name__}, exc_info=error)
 
 

@@ -15,6 +15,7 @@ from streams import audit_stream
 from streams.audit_stream import NO_ENTRY, EntryId
 from streams.connection import Connection, RedisError
 
+Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 MOST_BYTES = 512 * 1024
 LOOK_BYTES = 128 * 1024
 """Of one key, at which the worker looks how far the writers are."""
@@ -26,9 +27,7 @@ STUCK_S = 1.0
 class Unrecorded:
     """What waits for the audit writers of the calls of one worker. `hold` is told which keys have too much of it."""
 
-    def __init__(
-        self, redis: Connection, shards: int, hold: Callable[[Collection[str]], None], spawn: Callable[[Coroutine[Any, Any, None], str], None]
-    ) -> None:  # fmt: skip
+    def __init__(self, redis: Connection, shards: int, hold: Callable[[Collection[str]], None], spawn: Spawn) -> None:
         self._redis, self._hold, self._spawn = redis, hold, spawn
         self._waits = Counter[str]()
         self._is_looking = False
