@@ -22,6 +22,7 @@ from streams.layout import Entry, Start
 from tests.support.checks.deferred import CONFIG, TOOLS, Critical
 from workers.lane import Lane
 from workers.policy.call import OwnedCall
+from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder
 from workers.policy.release import Releaser
 
@@ -31,6 +32,7 @@ START = Start(
 )  # fmt: skip
 BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 CALLED = {"index": 0, "id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+UNCOUNTED: Any = SimpleNamespace(add=lambda key, size: None)
 LATE = b'{"error":"invalid","prompt":"' + b"x" * LARGE_STEP_BYTES + b'"}'
 
 
@@ -64,7 +66,12 @@ def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
     call = OwnedCall(START, "t", "1-0", Session(info, [Slow()], Config()), policy_header="p@r", released=0, digest="", recorded=0)
     call.begin(BODY)
     calls: Any = SimpleNamespace(owns=lambda _: True, is_over=lambda one: one.finishing, after=lambda _: None, close=lambda *_: None)
-    return call, Feeder(redis, redis, Lane(blocked_s=60), Releaser(redis, calls, max_reply=1000, strict=False), calls)
+    return call, _feeder(redis, calls)
+
+
+def _feeder(redis: Connection, calls: Any) -> Feeder:
+    releaser = Releaser(redis, calls, UNCOUNTED, max_reply=1000, strict=False)
+    return Feeder(redis, redis, Lane(blocked_s=60), releaser, calls, FairQueue())
 
 
 async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
@@ -121,7 +128,7 @@ async def test_a_large_request_is_written_again_beside_the_loop(redis: Connectio
     session = session_of(info, [Critical("gpt-trusted")], CONFIG)
     call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=0, digest="", recorded=0)
     calls: Any = SimpleNamespace(owns=lambda _: True, is_over=lambda one: one.finishing, after=lambda _: None, close=lambda *_: None)
-    feeder = Feeder(redis, redis, Lane(blocked_s=60), Releaser(redis, calls, max_reply=1000, strict=False), calls)
+    feeder = _feeder(redis, calls)
     messages = [{"role": "user", "content": "x" * HEAVY_BYTES}]
     request = {"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}
     await redis.call("SET", layout.body_key(call.id), json.dumps(request).encode())

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
+from protocol.bounds import MAX_UNRECORDED_BYTES
 from streams import layout
 from streams.connection import Connection
 from tests.support.waiting import wait_until
 from workers.policy import unrecorded
-from workers.policy.unrecorded import MOST_BYTES, Unrecorded
+from workers.policy.unrecorded import Unrecorded
 
 AUDIT = layout.audit_key(0)
 
@@ -47,27 +48,27 @@ async def worker(redis_url: str) -> AsyncIterator[Worker]:
 
 async def test_a_key_with_much_that_no_writer_took_is_held_until_one_does(worker: Worker) -> None:
     worker.release("b", 1000)
-    worker.release("a", MOST_BYTES)
+    worker.release("a", MAX_UNRECORDED_BYTES)
     assert worker.held == []
     worker.release("a", 1)
     assert worker.held == ["a"]
     await worker.take()
     await wait_until(lambda: worker.held == [])
-    worker.release("a", MOST_BYTES)
+    worker.release("a", MAX_UNRECORDED_BYTES)
     assert worker.held == [], "what was taken does not count any more"
 
 
 async def test_nobody_is_held_while_no_writer_takes_anything(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
-    worker.release("a", 2 * MOST_BYTES)
+    worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     assert worker.held == ["a"]
     await wait_until(lambda: worker.held == [])
     for _ in range(3):
-        worker.release("a", 2 * MOST_BYTES)
+        worker.release("a", 2 * MAX_UNRECORDED_BYTES)
         assert worker.held == []
         await asyncio.gather(*worker.tasks)
     await worker.take()
-    worker.release("a", 2 * MOST_BYTES)
+    worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     await wait_until(lambda: not worker.unrecorded._stuck)
-    worker.release("a", 2 * MOST_BYTES)
+    worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     assert worker.held == ["a"], "they take again"

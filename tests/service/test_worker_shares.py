@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from protocol.bounds import MAX_UNRECORDED_BYTES
 from protocol.records import ChunksRecord, decode_records
 from streams import layout
 from streams.connection import Connection
@@ -13,7 +14,6 @@ from streams.layout import Entry
 from tests.support.servers.dispatch import dispatched, with_gateway, working
 from tests.support.waiting import wait_until
 from workers.policy.call import OwnedCall
-from workers.policy.unrecorded import MOST_BYTES
 from workers.policy.worker import PolicyWorker
 
 DELTAS = 20_000
@@ -87,7 +87,7 @@ async def test_what_stands_before_a_record_of_another_key_is_bounded(redis: Conn
     await wait_until(lambda: innocent.expected == 2 and innocent.sending is None)
     entries = [entry for _, found in await redis.call(*_TAKE) for entry in found]
     assert chunks_on_record(entries, innocent) == 1
-    assert sum(len(field) for _, fields in entries for field in fields) < 3 * MOST_BYTES
+    assert sum(len(field) for _, fields in entries for field in fields) < 3 * MAX_UNRECORDED_BYTES
     while hostile.expected <= DELTAS:
         await redis.call(*_TAKE)
         await asyncio.sleep(0.01)

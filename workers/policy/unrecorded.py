@@ -1,8 +1,8 @@
 """Bounds what one API key has waiting for the audit writers, so that other keys' records, which are taken in order, do not wait behind it.
 
-A worker counts the bytes of records that it released for each key. When a key has many, the worker looks how far the writers are: what was
-released before the newest entry that they took is counted no more. A key past `MOST_BYTES` is held (workers.policy.fair) until then. Where
-the writers take nothing at all, as while PostgreSQL is away, holding keys helps nobody: the stream is the backlog, with a bound of its own.
+A worker counts the bytes of records that it released for each key. When a key has many, the worker asks how far the writers are, and
+counts no longer what they have taken. A key with more than `MAX_UNRECORDED_BYTES` is held until then (`workers.policy.fair`). Where writers
+take nothing at all, as while PostgreSQL is away, holding keys helps nobody: the stream is the backlog, and has a bound of its own.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
+from protocol.bounds import MAX_UNRECORDED_BYTES
 from protocol.errors import StreamConnectionLost
 from streams import audit_stream
 from streams.audit_stream import NO_ENTRY, EntryId
 from streams.connection import Connection, RedisError
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
-MOST_BYTES = 512 * 1024
 LOOK_BYTES = 128 * 1024
 """Of one key, at which the worker looks how far the writers are."""
 LOOK_S = 0.01
@@ -40,14 +40,14 @@ class Unrecorded:
         waits = self._waits
         waits[key] = found = waits[key] + size
         if found > LOOK_BYTES:
-            if found > MOST_BYTES:
+            if found > MAX_UNRECORDED_BYTES:
                 self._hold_all()
             if not self._is_looking:
                 self._is_looking = True
                 self._spawn(self._look(), "look at the record")
 
     def _hold_all(self) -> None:
-        self._hold([] if self._stuck else [key for key, size in self._waits.items() if size > MOST_BYTES])
+        self._hold([] if self._stuck else [key for key, size in self._waits.items() if size > MAX_UNRECORDED_BYTES])
 
     async def _look(self) -> None:
         try:
