@@ -12,8 +12,10 @@ from db.audits import say_waiting, waiting_at
 from db.failing import failed_judges, failed_upstreams
 from db.holes import incomplete_at, say_incomplete
 from db.letters import letters_at, say_letters
+from db.write.rows import PARTITIONED
 
 Found = list[tuple[str, str]]
+AHEAD_DAYS = 5
 _DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
 """Settings that keep what was committed when the machine fails. Sluice says the last one for its own connections."""
 
@@ -47,6 +49,17 @@ def standbys(url: str, at: str = "PostgreSQL") -> Found:
     return []
 
 
+def partitions(url: str) -> Found:
+    """Are there tables for the calls of the coming days? Audit writers make those of a week ahead, each hour."""
+    missing = server.missing_partitions(url, PARTITIONED, AHEAD_DAYS)
+    if not missing:
+        return []
+    ahead, first, table = missing[0]
+    what = f"{len(missing)} of the partitions of the coming {AHEAD_DAYS} days are not made, the first for {first} ({table})"
+    how = "see the audit writers' log, and what lies in the default partition of that day (docs/operations.md)"
+    return [("failed" if ahead <= 1 else "warning", f"{what}: {how}")]
+
+
 def dead_letters(url: str) -> Found:
     """Were records set aside?"""
     count, last, calls = letters_at(url)
@@ -68,6 +81,7 @@ def reviews(url: str) -> Found:
 CHECKS: dict[str, Callable[[str], Found]] = {
     "database durability": durability,
     "database standbys": standbys,
+    "partitions": partitions,
     "incomplete calls": incomplete_calls,
     "dead letters": dead_letters,
     "reviews": reviews,

@@ -1,7 +1,8 @@
 """What a PostgreSQL server says of itself: its clock, its settings, its standbys. Must not know: tables."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
@@ -13,6 +14,13 @@ SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', cur
     count(*) FILTER (WHERE state IS DISTINCT FROM 'backup'), count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')),
     count(*) FILTER (WHERE pid IS NOT NULL AND sync_state IS NULL)
 FROM pg_stat_replication
+"""
+
+
+_MISSING_PARTITIONS: LiteralString = """
+SELECT d.ahead, d.day, t.name
+FROM (SELECT n AS ahead, (now() AT TIME ZONE 'UTC')::date + n AS day FROM generate_series(0, %s - 1) n) d, unnest(%s::text[]) t (name)
+WHERE to_regclass('sluice_parts.' || t.name || to_char(d.day, '_YYYYMMDD')) IS NULL ORDER BY 1, 3
 """
 
 
@@ -49,6 +57,12 @@ def standbys(url: str) -> Standbys:
     """Return who follows the server."""
     with psycopg.connect(conninfo(url), autocommit=True) as connection:
         return Standbys(*_one(connection, _STANDBYS))
+
+
+def missing_partitions(url: str, tables: Sequence[str], days: int) -> list[tuple[int, date, str]]:
+    """Return the days, from today on by the server's clock, for which a table has no partition: how far ahead, the day, the table."""
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        return connection.execute(_MISSING_PARTITIONS, (days, list(tables))).fetchall()
 
 
 def _one(connection: "psycopg.Connection[Any]", query: LiteralString, *values: object) -> tuple[Any, ...]:

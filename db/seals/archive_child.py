@@ -15,6 +15,7 @@ from subprocess import PIPE, Popen
 from threading import Thread
 
 from db.seals.archive import archive_before
+from db.server_words import server_words
 from protocol.errors import AuditUnavailable, InvalidRequest
 
 PRIORITY = 19
@@ -68,7 +69,7 @@ def main() -> None:
     except (InvalidRequest, OSError) as error:
         told = {"refused": getattr(error, "message", str(error))}
     except AuditUnavailable as error:
-        told = {"unavailable": str(error.__cause__ or error)[:200]}
+        told = {"unavailable": server_words(error)}
     except Exception as error:  # noqa: BLE001 - said by its type
         # other kinds of rows do not wait for this one. Not its message, in which rows may be
         place = traceback.extract_tb(error.__traceback__)[-1]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from db import health
 from db.write.insert import AuditInserter
 from protocol.config import Config
 from protocol.records import ChunksRecord, EndRecord, Record, encode_records
@@ -141,3 +142,24 @@ async def test_d9_partitions_are_made_once_postgres_is_back(
         await wait_until(lambda: store.hlen(layout.WORKERS_KEY) == 1, what="the writer runs")
         rows(database_url, f'ALTER DATABASE "{name}_away" RENAME TO "{name}"')
         await wait_until(lambda: rows(url, made)[0][0] >= audit.PARTITION_DAYS, what="a week of partitions")
+
+
+@pytest.mark.case("D9")
+async def test_d9_a_partition_that_cannot_be_made_is_in_the_log_and_the_doctor_looks_days_ahead(
+    redis_url: str, url: str, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit, "PARTITIONS_RETRY_S", 0.1)
+    [(state, sentence)] = health.partitions(url)
+    assert state == "warning" and "are not made, the first for" in sentence, "the first days are made with the tables"
+    rows(url, "ALTER FUNCTION sluice_ensure_partitions(date, integer, text) RENAME TO away")
+    async with writing(redis_url, url):
+        await wait_until(lambda: "partitions of the coming days cannot be made" in caplog.text, what="the log")
+        assert any("does not exist (SQLSTATE 42883)" in str(vars(one)) for one in caplog.records)
+        rows(url, "ALTER FUNCTION away RENAME TO sluice_ensure_partitions")
+        await wait_until(lambda: health.partitions(url) == [], what="a week of partitions")
+    rows(
+        url,
+        "DO $$ BEGIN EXECUTE 'DROP TABLE sluice_parts.chunks_' || to_char(now() AT TIME ZONE 'UTC' + interval '1 day', 'YYYYMMDD'); END $$",
+    )
+    [(state, sentence)] = health.partitions(url)
+    assert state == "failed" and "1 of the partitions" in sentence and "(chunks)" in sentence

@@ -110,7 +110,9 @@ async def test_d6_a_full_disk(redis_url: str, url: str, store: Any, caplog: pyte
     async with writing(redis_url, url) as writer:
         for _ in range(300):
             put(store, *whole_call(call_id()))
-        await wait_until(lambda: "Postgres is away" in caplog.text, what="a warning")
+        await wait_until(lambda: "PostgreSQL takes no audit records" in caplog.text, what="a warning")
+        [said] = {one.error for one in caplog.records if "takes no audit" in one.message}  # type: ignore[attr-defined]
+        assert said == "could not extend file (SQLSTATE 53100)"
         assert store.xlen(layout.audit_key(0)) == 300, "nothing leaves Redis"
         assert rows(url, "SELECT (SELECT count(*) FROM calls) + (SELECT count(*) FROM dead_letters)") == [(0,)]
         rows(url, "DROP TRIGGER full_disk ON chunks")

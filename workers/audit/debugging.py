@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from db.server_words import server_words
 from db.write.debug_logs import DebugLogWriter
 from protocol.debug import KEPT_DAYS, Batch, Line
 from protocol.errors import AuditUnavailable, StreamConnectionLost
@@ -59,7 +60,7 @@ class DebugDrain:
             self._is_failing = False
         except (AuditUnavailable, StreamConnectionLost, RedisError, *NOT_AN_ANSWER) as error:
             if not self._is_failing:
-                log.warning("debug lines are not stored", extra={"error": str(error)[:120]})
+                log.warning("debug lines are not stored", extra={"error": server_words(error)})
             self._is_failing = True
             # a Redis that starts again, and loads what it has, is there in a moment, and asking whether it is costs nothing
             return REFUSED_S if isinstance(error, AuditUnavailable) else IDLE_S

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 
+from db.server_words import server_words
 from db.write.histories import HistoryWriter
 from protocol.errors import AuditError, StreamConnectionLost
 from streams.connection import RedisError
@@ -69,7 +70,7 @@ class Histories:
                 away = False
             except (AuditError, StreamConnectionLost, RedisError) as error:
                 if not away:
-                    log.warning("histories cannot be written now", extra={"error": str(error.__cause__ or error)[:120]})
+                    log.warning("histories cannot be written now", extra={"error": server_words(error)})
                 away = True
                 await asyncio.sleep(1)
 

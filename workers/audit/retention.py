@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from db.seals.retention import Retention, Step, is_held
+from db.server_words import server_words
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 from protocol.runtime import Runtime
 from streams.clock import read_time
@@ -46,9 +47,7 @@ class RetentionLoop:
             except (Forbidden, InvalidRequest) as error:
                 log.error("old rows stay", extra={"action": "retention", "error": error.message})
             except AuditUnavailable as error:
-                log.warning(
-                    "old rows cannot be taken away now", extra={"action": "retention", "error": str(error.__cause__ or error)[:120]}
-                )
+                log.warning("old rows cannot be taken away now", extra={"action": "retention", "error": server_words(error)})
             await asyncio.sleep(max(until - clock(), 0.0))
 
     async def _round(self, refused: set[str]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 from db.migrations.usage import KEPT_DAYS
+from db.server_words import server_words
 from db.write.usage import HOUR, Roller, hour_of
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from protocol.runtime import Runtime
@@ -44,7 +45,7 @@ class Rollups:
             try:
                 await self.make(datetime.now(UTC))
             except (AuditUnavailable, StreamConnectionLost, RedisError) as error:
-                log.info("no figures this time", extra={"action": "usage", "error": str(error.__cause__ or error)[:120]})
+                log.info("no figures this time", extra={"action": "usage", "error": server_words(error)})
             await asyncio.sleep(EVERY_S)
 
     async def make(self, now: datetime) -> int:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from db.seals.checkpoints import load_private_key, parse
 from db.seals.seal import BATCH, Sealer
+from db.server_words import server_words
 from protocol.errors import AuditTooSlow, AuditUnavailable, StreamConnectionLost
 from protocol.runtime import Runtime
 from streams import audit_stream, layout
@@ -106,7 +107,7 @@ class SealLoop:
                 pass
             except (AuditUnavailable, RedisError) as error:
                 if not away:
-                    log.warning("calls cannot be sealed now", extra={"error": str(error.__cause__ or error)[:120]})
+                    log.warning("calls cannot be sealed now", extra={"error": server_words(error)})
                 away = True
             await asyncio.sleep(self._limits.seal_s)
 
@@ -166,7 +167,7 @@ class SealLoop:
         self._later[call] = _Later(time.monotonic() + pause_s, pause_s)
         # it was this one that took so long: the others may be sealed together again
         self._at_once = BATCH
-        extra = {"action": "put off", "call_id": str(call), "seconds": pause_s, "error": str(error.__cause__ or error)[:120]}
+        extra = {"action": "put off", "call_id": str(call), "seconds": pause_s, "error": server_words(error)}
         log.error("sealing a call takes too long: it is retried later, the others go on", extra=extra)
         # should this process die: who asked goes on, and no sweep finds a call that has a seal
         await self._redis.call("SADD", layout.unsealed_key(), str(call))

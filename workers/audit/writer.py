@@ -23,6 +23,7 @@ import msgspec
 
 from db.holes import Found, Hole
 from db.migrations.place import FIRST_MONTHS
+from db.server_words import server_words
 from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
@@ -176,16 +177,25 @@ class AuditWriter:
             await self._redis.call("XGROUP", "CREATE", layout.audit_key(shard), layout.AUDIT_GROUP, "0", "MKSTREAM")
 
     async def _partition_loop(self) -> None:
+        logged = ""
         async with AuditInserter(self.settings.database_url) as inserter:
             while True:
                 pause_s = PARTITIONS_RETRY_S
-                with contextlib.suppress(AuditUnavailable):
-                    today = time.strftime("%Y-%m-%d", time.gmtime())
-                    await inserter.ensure_partitions(today, PARTITION_DAYS)
-                    await inserter.ensure_reads(today, FIRST_MONTHS)
+                try:
+                    # by Redis' clock too, with which gateways agree: this process' own may be wrong
+                    redis_s = layout.time_ms(await self._redis.call("TIME")) / 1000
+                    for today in sorted({time.strftime("%Y-%m-%d", time.gmtime(at)) for at in (time.time(), redis_s)}):
+                        await inserter.ensure_partitions(today, PARTITION_DAYS)
+                        await inserter.ensure_reads(today, FIRST_MONTHS)
                     if strays := await inserter.default_rows():
                         log.warning("calls outside the daily partitions", extra={"count": strays})
-                    pause_s = PARTITIONS_EVERY_S
+                    pause_s, logged = PARTITIONS_EVERY_S, ""
+                except AuditUnavailable as error:
+                    if (words := server_words(error)) != logged:
+                        log.error("partitions of the coming days cannot be made: `sluice doctor` says which", extra={"error": words})
+                    logged = words
+                except (StreamConnectionLost, RedisError):
+                    pass
                 await asyncio.sleep(pause_s)
 
     async def _check_loop(self, calls: OrphanedCalls | EndedCalls) -> None:
@@ -397,14 +407,14 @@ class AuditWriter:
 
     async def _until_stored(self, store: Any, *args: Any) -> Any:
         """Call `store` until Postgres took it. Stopping gives up: the entries stay pending for another writer."""
-        away = False
+        logged = ""
         while True:
             try:
                 return await store(*args)
             except AuditUnavailable as error:
-                if not away:
-                    log.warning("Postgres is away: audit records stay in Redis", extra={"error": str(error)[:120]})
-                away = True
+                if (words := server_words(error)) != logged:
+                    log.warning("PostgreSQL takes no audit records: they stay in Redis", extra={"error": words})
+                logged = words
                 if self._stopping.is_set():
                     raise StreamConnectionLost("stopped while Postgres was away") from error
                 await asyncio.sleep(RETRY_S)
