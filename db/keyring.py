@@ -69,6 +69,8 @@ class KeyRing:
         self._file, self._load, self._look_up = tuple(keys), load, look_up
         self._names = {k.name for k in keys}
         self._by_digest = {k.sha256: k for k in self._file}
+        self._stored: Sequence[Key] | None = None
+        """What `load` returned last; None once a key was looked up besides, which may be revoked by the next time."""
         self._unknown = dict[str, float]()
         """Digests that were not found, and until when they are not asked for again; the oldest first."""
         self._waiting = dict[str, asyncio.Future[None]]()
@@ -108,6 +110,9 @@ class KeyRing:
         """Read the keys in Postgres. Raises what the database raises."""
         if self._load is not None:
             stored = await self._load()
+            if stored is self._stored:
+                return
+            self._stored = stored
             self._by_digest = {k.sha256: k for k in stored if k.name not in self._names} | {k.sha256: k for k in self._file}
             self.has_read = True
 
@@ -119,6 +124,7 @@ class KeyRing:
                 # one that a refresh finds revoked meanwhile is gone: both are asked over one connection, one after the other
                 found = {k.sha256: k for k in await self._look_up(tuple(waiting)) if k.name not in self._names}
                 self._by_digest |= found
+                self._stored = None
                 until = time.monotonic() + UNKNOWN_S
                 for digest in waiting.keys() - found.keys():
                     self._unknown.pop(digest, None)

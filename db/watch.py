@@ -23,6 +23,11 @@ from protocol.errors import AuditUnavailable
 ANSWER_S = 3.0
 _log = logging.getLogger(__name__)
 _KEYS = f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(LISTS)}, settings FROM api_keys WHERE revoked_at IS NULL".encode()
+_KEYS_VERSION: LiteralString = """
+SELECT count(*) AS count, coalesce(sum(hashtextextended(xmin::text || ctid::text, 0)), 0)::text AS rows
+FROM api_keys WHERE revoked_at IS NULL
+"""
+"""Differs as soon as a row does: whoever writes a row makes it anew, in another place and by another transaction."""
 _KEYS_OF = _KEYS + b" AND sha256 = ANY(%s)"
 _LACKING: LiteralString = f"SELECT ({letters.COUNT}) AS dead_letters, ({holes.COUNT}) AS incomplete_calls"
 """In one: what a gateway asks every few seconds is most of what it does when it has little to do."""
@@ -45,10 +50,17 @@ class Watch:
         self._options = f"-c default_transaction_read_only=on -c statement_timeout={statement_timeout_ms(answer_s)} -c timezone=UTC"
         self._connection: TimedConnection | None = None
         self._turn = asyncio.Lock()
+        self._keys: list[Key] | None = None
+        self._keys_version: list[dict[str, Any]] = []
 
     async def keys(self) -> list[Key]:
-        """Return the keys in use. One with a role or setting unknown to this version is none, and hides no other."""
-        return _read_keys(await self._ask(_KEYS))
+        """Return the keys in use, the same list as before where none changed. One with a role or setting unknown to this version is none,
+        and hides no other."""
+        # before the keys: what changes in between makes the next look another one
+        version = await self._ask(_KEYS_VERSION)
+        if self._keys is None or version != self._keys_version:
+            self._keys, self._keys_version = _read_keys(await self._ask(_KEYS)), version
+        return self._keys
 
     async def keys_of(self, digests: Sequence[str]) -> list[Key]:
         """Return those of the keys with these digests, in hexadecimal, that are in use."""

@@ -75,6 +75,8 @@ class Bus:
         self.is_refused = False
         """Did the last heartbeat fail? Redis is away, or takes no writes."""
         self.clock = ClockWatch()
+        self.shards_warning = ""
+        """Which processes read fewer shards than this gateway writes to, as a sentence."""
         self.notice = ""
         """What was wrong with the start and is no reason not to start."""
         self.info: dict[str, str] = {}
@@ -303,7 +305,7 @@ class Bus:
     @property
     def warnings(self) -> list[str]:
         """Warnings about this gateway, which may still work. None hides another: a full gateway may also lack descriptors."""
-        found = [one for one in (self.notice, self.clock.warning) if one]
+        found = [one for one in (self.notice, self.clock.warning, self.shards_warning) if one]
         if self.untaken >= UNTAKEN:
             problem = f"no policy worker took the last {self.untaken} calls, and this gateway received nothing meanwhile"
             found.append(f"{problem}: check that policy workers have capacity and use the same Redis as this gateway")

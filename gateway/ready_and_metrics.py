@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -18,8 +19,12 @@ from streams.metrics import Gauge
 ANSWER_S = 2.0
 """How long /ready waits for Redis."""
 SCHEMA_S = 5.0
+MOST_NAMED = 3
 BACKLOG_S = 30.0
 """Six looks: under load the backlog is smaller at every second one."""
+
+
+log = logging.getLogger(__name__)
 
 
 class Status:
@@ -37,7 +42,7 @@ class Status:
         self.calls = {dialect: calls.labels(dialect) for dialect in CLIENTS}
         self._gauges = {one: prometheus.Gauge(metrics.metric(one), one.value, registry=self.registry) for one in Gauge}
         self._gauges[Gauge.OPEN_CALLS].set_function(lambda: len(bus.calls))
-        self._gauges[Gauge.CLOCK_AHEAD_SECONDS].set_function(bus.clock.ahead_s)
+        self._gauges[Gauge.CLOCK_AHEAD_SECONDS].set_function(lambda: bus.clock.ahead_s())
         self._counts: dict[metrics.Count, int] = {}
         """None are shown before they are known: what went down to 0 would count as new when it comes back."""
         self.registry.register(self)
@@ -50,10 +55,21 @@ class Status:
         """Keep an eye on the schema and on what the record lacks until cancelled; with Postgres away, what was seen last stays."""
         while True:
             await self._look_at_backlog()
+            await self._look_at_shards()
             with contextlib.suppress(AuditUnavailable):
                 self._schema_is_behind = await schema_is_behind()
                 self._dead_letters, self._incomplete = await lacking()
             await asyncio.sleep(SCHEMA_S)
+
+    async def _look_at_shards(self) -> None:
+        with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
+            fewer = heartbeats.fewer_shards((await heartbeats.read(self._bus.redis)).live, self._bus.shards)
+            named = ", ".join(fewer[:MOST_NAMED])
+            what = f"this gateway's configuration has `shards: {self._bus.shards}`, and processes have fewer: {named}"
+            said = f"{what}; calls of the other shards wait for nobody: give all processes the same `shards`" if fewer else ""
+            if said and not self._bus.shards_warning:
+                log.error(said, extra={"action": "shards"})
+            self._bus.shards_warning = said
 
     async def _look_at_backlog(self) -> None:
         with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):

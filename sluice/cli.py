@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -183,8 +184,9 @@ def examine(
     settings = with_embedded(given)
     runtime = settings.runtime(load_config(settings.config))
     found = doctor.check_all(
-        runtime.config, runtime.redis_url, runtime.database_url, live=not before_start, search_path=settings.search_path
-    )
+        runtime.config, runtime.redis_url, runtime.database_url, live=not before_start, search_path=settings.search_path,
+        progress=(lambda line: None) if as_json else partial(typer.echo, err=True),
+    )  # fmt: skip
     if not (given.redis_url or given.database_url):
         found = doctor.without_shared_rights(found)
     if upstreams:

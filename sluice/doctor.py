@@ -8,6 +8,8 @@ used: a start must be quick.
 import asyncio
 import contextlib
 import functools
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -20,6 +22,9 @@ from sluice.settings import place
 from streams import fitness
 
 T = TypeVar("T")
+WITHIN_S = 4.0
+"""How long the first checks may take, all together."""
+SILENT = "no answer"
 
 
 def check_redis(url: str) -> list[str]:
@@ -169,9 +174,11 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None, *, re
 
 
 def check_all(
-    config: Config, redis_url: str, database_url: str, *, live: bool = True, search_path: Sequence[str] = ()
-) -> list[tuple[str, str, str]]:
-    """Run every check; return (what, `ok` or `warning` or `failed`, sentence). `live`: also those of a running product."""
+    config: Config, redis_url: str, database_url: str, *, live: bool = True, search_path: Sequence[str] = (),
+    progress: Callable[[str], None] = lambda line: None,
+) -> list[tuple[str, str, str]]:  # fmt: skip
+    """Run every check; return (what, `ok` or `warning` or `failed`, sentence). `live`: also those of a running product. `progress` gets a
+    line before what may take a while."""
     checks: list[tuple[str, Callable[[], list[str]]]] = [
         ("redis", lambda: check_redis(redis_url)),
         ("database", lambda: check_database(database_url)),
@@ -179,25 +186,51 @@ def check_all(
         ("keys", lambda: check_keys(config, database_url)),
     ]
     found = [*_configuration(config), _name_set(config, search_path)]
-    for name, check in checks:
-        try:
-            sentences = check()
-        except StartError as error:
-            found.append((name, "failed", str(error)))
-        else:
-            found += [(name, "warning", sentence) for sentence in sentences] or [(name, "ok", "")]
+    progress("asking Redis and PostgreSQL ...")
+    found += _side_by_side(checks)
     away = {name for name, state, _ in found if state == "failed"}
+    # one that answers nothing now would hold up every look, each for as long
+    silent = {name for name, _, sentence in found if sentence.startswith(SILENT)}
     looks: dict[str, Callable[[], list[tuple[str, str, str]]]] = {
         "redis": lambda: _look_at_redis(config, redis_url, database_url),
         "database": lambda: [*check_database_live(database_url), *check_retention(config, database_url)],
     }
     for name, look in looks.items() if live else ():
+        if name in silent:
+            continue
+        progress(f"looking at what runs, by what the {name} holds ...")
         try:
             found += look()
         except StartError as error:
             # what is away or not fit was reported above
             found += [] if name in away else [(name, "failed", str(error))]
     return found
+
+
+def _side_by_side(checks: Sequence[tuple[str, Callable[[], list[str]]]]) -> list[tuple[str, str, str]]:
+    """Run the checks at once and within one bound: a store that hangs holds up none of the others, and the end once."""
+    ended: dict[str, list[tuple[str, str, str]]] = {}
+    errors: list[BaseException] = []
+
+    def run(name: str, check: Callable[[], list[str]]) -> None:
+        try:
+            ended[name] = [(name, "warning", sentence) for sentence in check()] or [(name, "ok", "")]
+        except StartError as error:
+            ended[name] = [(name, "failed", str(error))]
+        except BaseException as error:  # noqa: BLE001 - raised below, where the command sees it
+            errors.append(error)
+
+    # daemons: one that hangs must not keep the command from its end
+    threads = [threading.Thread(target=run, args=one, daemon=True) for one in checks]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + WITHIN_S
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    if errors:
+        raise errors[0]
+    late = f"{SILENT} within {WITHIN_S:g} s: see whether it hangs, and the network to it"
+    return [one for name, _ in checks for one in ended.get(name, [(name, "failed", late)])]
 
 
 def _configuration(config: Config) -> list[tuple[str, str, str]]:

@@ -39,6 +39,12 @@ def held_revisions(live: Mapping[str, set[str]]) -> dict[tuple[str, str], int]:
     return found
 
 
+def fewer_shards(live: Mapping[str, set[str]], shards: int) -> list[str]:
+    """Return the living workers and writers that read fewer shards than a gateway writes to: calls of the others wait for them in vain."""
+    shown = (one.partition(":") for one in live.get("shards", set()))
+    return sorted(f"{name} ({count})" for count, _, name in shown if count.isdecimal() and int(count) < shards)
+
+
 def parse(now: int, fields: Mapping[bytes, bytes]) -> Heartbeats:
     """Read what `WORKERS_KEY` holds. Raises ValueError."""
     return Heartbeats(now, {field.decode(errors="replace"): int(at) for field, at in fields.items()})

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -261,3 +262,21 @@ def test_a_store_that_goes_away_between_two_looks_is_no_ok(postgres: Server, red
         store.flushall()
     found = doctor.check_all(Config(), redis_url, postgres.url)
     assert ("database", "failed") in [(name, state) for name, state, sentence in found if "terminating connection" in sentence]
+
+
+@pytest.mark.parametrize("frozen", ["postgres", "valkey"])
+def test_a_store_that_hangs_holds_the_doctor_up_once(frozen: str, postgres: Server, valkey: Server) -> None:
+    server, lines = {"postgres": postgres, "valkey": valkey}[frozen], list[str]()
+    server.freeze()
+    try:
+        began = time.monotonic()
+        found = doctor.check_all(Config(), valkey.url, postgres.url, progress=lines.append)
+        took_s = time.monotonic() - began
+    finally:
+        server.thaw()
+    name = {"postgres": "database", "valkey": "redis"}[frozen]
+    assert {(check, state) for check, state, _ in found} >= {(name, "failed")}
+    assert any("no answer within 4 s" in sentence for check, _, sentence in found if check == name), found
+    other = {"postgres": "redis", "valkey": "database"}[frozen]
+    assert any(check == other and state != "failed" for check, state, _ in found), "the other store is looked at"
+    assert lines[0] == "asking Redis and PostgreSQL ..." and took_s < 5.0 + 4.0, "the bound, and the looks at the other store"

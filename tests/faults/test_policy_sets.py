@@ -124,3 +124,19 @@ def test_a_gateway_that_cannot_read_a_policy_says_what_to_mount(product: Product
     assert "'guards:Guard' cannot be read" in done.stderr
     assert "SLUICE_POLICY_PATH" in done.stderr
     assert json.dumps(done.stdout) == '""'
+
+
+def test_processes_with_fewer_shards_than_a_gateway_are_named(product: Product) -> None:
+    product.start("audit", "policy")
+    product.config_file.write_text(yaml.safe_dump(strict() | {"shards": 3}))
+    product.start("gateway")
+    wait_for(lambda: "has `shards: 3`, and processes have fewer: " in httpx.get(f"{product.url}/ready").text, what="the warning")
+    config = load_config(product.config_file)
+    found = wait_for(
+        lambda: [
+            sentence for name, state, sentence in doctor.check_all(config, product.redis_url, product.database_url)
+            if (name, state) == ("gateways", "warning")
+        ], what="the doctor's word of it",
+    )  # fmt: skip
+    assert f"-{product.children[1].pid} (1)" in found[0] and "give all processes the same `shards`" in found[0], found
+    assert "processes have fewer" in product.logs()

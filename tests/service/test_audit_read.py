@@ -1,5 +1,6 @@
 """Lists, paging, one call, chunks, export, keys and the audit API on a real PostgreSQL."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -11,12 +12,13 @@ import psycopg
 import pytest
 
 from db.filters import parse_filters
+from db.keyring import KeyRing
 from db.keys import PREFIX, KeyStore, digest
 from db.migrations.place import newest
 from db.read.export import Progress, export_lines
 from db.read.queries import AuditReader
 from db.read.views import JUDGED_LOGS, VIEWS
-from db.watch import Watch
+from db.watch import Watch, _read_keys
 from protocol.config import SETTINGS, Key
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 from protocol.records import BlockRecord, EndRecord, JudgementRecord
@@ -393,6 +395,35 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
     assert (old.key.name, old.key.id == new.key.id) == (new.key.name, False)
     with pytest.raises(InvalidRequest, match="exists"):
         await store.create("dev", reuse=True)
+    await store.close()
+    await watch.close()
+
+
+async def test_keys_are_read_again_only_when_one_changed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, watch, reads = KeyStore.open(url), Watch(url), list[int]()
+    ring = KeyRing([], watch.keys, watch.keys_of)
+
+    def counted(found: list[dict[str, Any]]) -> list[Key]:
+        reads.append(len(found))
+        return _read_keys(found)
+
+    monkeypatch.setattr("db.watch._read_keys", counted)
+    text = await store.create("one")
+    for _ in range(5):
+        await ring.refresh_once()
+    assert reads == [1]
+    rows(url, "UPDATE api_keys SET settings = '{\"calls\": 3}' WHERE name = 'one' RETURNING name")
+    await ring.refresh_once()
+    held = ring.authenticate([(b"x-api-key", text.encode())])
+    assert held is not None and held.calls == 3, "also what somebody wrote by hand"
+    # made, looked up and revoked between two reads, after which the keys are those of before
+    short = await store.create("short")
+    ring._waiting[digest(short)] = asyncio.get_running_loop().create_future()
+    await ring._look_up_once()
+    assert ring.authenticate([(b"x-api-key", short.encode())]) is not None
+    await store.revoke("short")
+    await ring.refresh_once()
+    assert ring.authenticate([(b"x-api-key", short.encode())]) is None
     await store.close()
     await watch.close()
 

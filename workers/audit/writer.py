@@ -155,9 +155,9 @@ class AuditWriter:
         # made once: what they know outlives a failure
         orphaned = OrphanedCalls(self._redis, ended_ttl_s=ended_ttl_s)
         ended = EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
-        shown, kept = ("audit", self.name), self.settings.config.retention
+        shown, kept = [("audit", self.name), ("shards", f"{self.shards}:{self.name}")], self.settings.config.retention
         return {
-            "heartbeats": partial(process.send_heartbeats, self._redis, lambda: [shown], alive_file=self.settings.alive_file),
+            "heartbeats": partial(process.send_heartbeats, self._redis, lambda: shown, alive_file=self.settings.alive_file),
             "forget": partial(process.forget_consumers, self._redis, streams, layout.AUDIT_GROUP),
             "partitions": self._partition_loop,
             "lost calls": partial(self._check_loop, orphaned),

@@ -111,7 +111,8 @@ class PolicyWorker:
     def _heartbeats(self) -> tuple[tuple[str, str], ...]:
         policies = self._policies
         series = [("series", f"{revision}:{self.name}") for revision in policies.revisions]
-        return ("policy", self.name), ("policies", f"{policies.kind}:{self.name}"), ("set", f"{policies.set}:{self.name}"), *series
+        shown = ("policies", f"{policies.kind}:{self.name}"), ("set", f"{policies.set}:{self.name}")
+        return ("policy", self.name), *shown, ("shards", f"{self.config.shards}:{self.name}"), *series
 
     # --- claiming ---
 
