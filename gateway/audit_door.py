@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote
 
 from db.keyring import KeyRing
-from gateway.admission import RoundRobin
 from gateway.pages_process import AwayError, FullError, PagesProcess
 from gateway.relay import Receive, Scope, Send
 from protocol.audit_errors import error_body, error_headers
 from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
 from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError, TooSlow
 from protocol.runtime import Runtime
+from streams.round_robin import RoundRobin
 
 MAX_QUESTIONS_OF_ONE, MAX_EXPORTS, MAX_OF_OTHERS = 8, 8, 16
 """Of the questions under way those of one key, and answers in pieces, of which one key has as many as are still free; and questions

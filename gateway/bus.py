@@ -18,10 +18,10 @@ from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
 from gateway.lost import EndsToTell
 from gateway.replies import Replies
-from gateway.starts import Starts
+from gateway.starts import LARGE, Starts
 from protocol.config import Limits
 from protocol.dialects import DEFAULT
-from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
+from protocol.errors import Overloaded, RateLimited, StreamConnectionLost, StreamError, StreamProtocolError
 from streams import fitness, layout, scripts
 from streams.clock import ClockWatch
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
@@ -36,6 +36,7 @@ ALIVE_MS = 15_000
 """Expiry of a heartbeat, for the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
+SPENT_S = 2.0
 UNTAKEN = 3
 """After this many calls in a row without a worker, and with nothing received meanwhile, it is not just one call at a bad moment."""
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
@@ -64,6 +65,8 @@ class Bus:
         ]  # fmt: skip
         self.untaken = 0
         """Calls that no policy worker took since anything was heard."""
+        self._spent: dict[str, float] = {}
+        """Until when keys that have their share of Redis' memory need not try with a large body."""
         self._dirty: dict[str, OpenCall] = {}
         self._sending = set[str]()
         """Calls with entries that Redis has not confirmed, also of those that are over here."""
@@ -115,8 +118,14 @@ class Bus:
 
     # --- starting ---
 
+    def expect(self, key: str, size: int) -> None:
+        """Look whether a request body of this size may come. One of a key that was just refused is not read in vain. Raises RateLimited."""
+        if size > LARGE and self._spent.get(key, 0.0) > time.monotonic():
+            raise _key_memory()
+
     async def start(self, start: Start, body: bytes) -> None:
-        """Put a call onto its stream and the dispatch stream. Raises Overloaded past a bound, StreamConnectionLost."""
+        """Put a call onto its stream and the dispatch stream. Raises Overloaded past a bound, RateLimited where its key has its share of
+        Redis' memory, StreamConnectionLost."""
         call_id = start.call_id
         if self.memory_full:
             raise Overloaded("Sluice has too little memory left for new calls; try again in 5 seconds", retry_after_s=5)
@@ -128,6 +137,10 @@ class Bus:
         except RedisError as error:
             log.warning("Redis refused the start of a call", extra={"call_id": call_id, "error": str(error)[:80]})
             raise Overloaded("Sluice cannot store new calls now; try again in 2 seconds", retry_after_s=2) from error
+        if outcome == Outcome.KEY:
+            self._spent = {key: until for key, until in self._spent.items() if until > time.monotonic()}
+            self._spent[start.key] = time.monotonic() + SPENT_S
+            raise _key_memory()
         if outcome != Outcome.OK:
             raise Overloaded(_FULL.get(outcome, "Sluice cannot store new calls now; try again in 2 seconds"), retry_after_s=2)
 
@@ -343,14 +356,20 @@ class Bus:
         info = dict(_INFO_FIELD(found))
         self.memory_full, self.info = fitness.memory_share(info) > self.limits.memory_share, info
         known = await self._lost.is_known()
+        most = fitness.key_bytes(info, self.limits.memory_share, without_bound=self.limits.upload_bytes) // self.shards
         for shard, replies in enumerate(self._replies):
-            keys = [layout.gateway_key(shard, self.gateway), replies.key]
-            replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms]))
+            keys = [layout.gateway_key(shard, self.gateway), replies.key, layout.memory_key(shard)]
+            replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms, most]))
         args: list[Argument] = [self.gateway, layout.gateway_says(self.trouble, self.warnings), layout.GATEWAYS_TTL_MS]
         self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()
         await self._lost.look(info.get("run_id", ""), known=known)
+
+
+def _key_memory() -> RateLimited:
+    held = "this key has its share of the memory for requests that are open or not yet on record"
+    return RateLimited(f"{held}; try again in {SPENT_S:.0f} seconds", code="key_memory", retry_after_s=int(SPENT_S))
 
 
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from gateway.admission import RoundRobin, Shares
+from gateway.admission import Shares
 from gateway.forms import Forms
 from gateway.http_limits import LINK, Link
 from gateway.pages_process import AwayError, FullError, PagesProcess
@@ -17,6 +17,7 @@ from gateway.relay import Receive, Scope, Send
 from protocol.bounds import MAX_RELAYS
 from protocol.errors import RequestError
 from protocol.runtime import Runtime
+from streams.round_robin import RoundRobin
 
 TURN_S, MAX_WAITING = 2.0, 256
 """How long a request waits for a relay, and how many of them wait; one address has as many of these places as are still free."""

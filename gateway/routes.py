@@ -214,7 +214,7 @@ class Gateway:
             await self.bus.start(start, call.body)
         except BaseException as error:
             del self.bus.calls[call.id]
-            if not isinstance(error, Overloaded):
+            if not isinstance(error, Overloaded | RateLimited):
                 # it may have begun all the same, and its dispatch have come: nobody must wait for what will not follow
                 unreachable = Overloaded("Sluice cannot reach Redis; try again in 1 second", retry_after_s=1)
                 call.own = call.dialect.error_body(unreachable) if isinstance(error, StreamConnectionLost) else b""
@@ -249,10 +249,12 @@ class Gateway:
         if named.get(b"content-encoding", b"identity") != b"identity":
             raise InvalidRequest("compressed request bodies are not supported", code="unsupported_encoding", param="content-encoding")
         try:
-            if int(named.get(b"content-length", b"0")) > limit:
-                raise _too_large(limit)
+            size = int(named.get(b"content-length", b"0"))
         except ValueError:
-            pass
+            size = 0
+        if size > limit:
+            raise _too_large(limit)
+        self.bus.expect(place.key, size)
         parts, size, digest, until = [], 0, sha256(), time.monotonic() + self.limits.body_s
         while True:
             if link is not None and link.has_body():
@@ -267,6 +269,7 @@ class Gateway:
             if size > limit:
                 raise _too_large(limit)
             place.take_body(len(part))
+            self.bus.expect(place.key, size)
             parts.append(part)
             digest.update(part)
             if not message.get("more_body"):

@@ -39,18 +39,19 @@ class Starts:
         keys, args = self._common(shard)
         for start, body, _ in batch:
             keys += (layout.call_key(start.call_id), layout.body_key(start.call_id))
-            args += (layout.pack_start(start), body, start.call_id)
+            args += (layout.pack_start(start), body, start.call_id, start.key_id or start.key)
         self._redis.script(scripts.START, keys, args).add_done_callback(lambda done: _answered(batch, done))
 
     def _common(self, shard: int, *, is_there: bool = False) -> tuple[list[str], list[Argument]]:
-        return [layout.dispatch_key(shard), layout.audit_key(shard)], [*self._limits, "1" if is_there else "0"]
+        keys = [layout.dispatch_key(shard), layout.audit_key(shard), layout.memory_key(shard)]
+        return keys, [*self._limits, "1" if is_there else "0"]
 
     async def _large(self, start: Start, body: bytes) -> bytes:
         """Put a call there whose body is set by a command of its own; in one MULTI, so that neither is there without the other."""
         call_id = start.call_id
         keys, args = self._common(layout.shard_of(call_id), is_there=True)
         keys += (layout.call_key(call_id), layout.body_key(call_id))
-        args += (layout.pack_start(start), b"", call_id)
+        args += (layout.pack_start(start), b"", call_id, start.key_id or start.key)
         run = pack("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args)
         stored = pack_large("SET", layout.body_key(call_id), body, "PX", self._body_ttl_ms)
         answer: Any = (await self._bodies.transaction([*stored, run], 2))[1]
@@ -58,7 +59,9 @@ class Starts:
             # it has forgotten the script: the ordinary way loads it again
             keys, args = self._common(layout.shard_of(call_id))
             keys += (layout.call_key(call_id), layout.body_key(call_id))
-            answer = await self._redis.script(scripts.START, keys, [*args, layout.pack_start(start), body, call_id])
+            answer = await self._redis.script(
+                scripts.START, keys, [*args, layout.pack_start(start), body, call_id, start.key_id or start.key]
+            )
         return _word(answer[0])
 
 

@@ -53,6 +53,9 @@ class Asked(msgspec.Struct, frozen=True):
 class Keeper(Protocol):
     """What a dialect knows of its kept answers. All of it is pure, and takes time by the size of what it is given."""
 
+    previous: str
+    """The field of a request that names the answer it goes on with."""
+
     def wanted(self, body: bytes) -> WantedAnswers | None:
         """Return what a client's body goes on with; None where it holds its whole conversation, or is none."""
 

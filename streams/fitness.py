@@ -37,6 +37,13 @@ def warnings_of(info: Mapping[str, object]) -> list[str]:
     return found
 
 
+def key_bytes(info: Mapping[str, object], share: float, *, without_bound: int) -> int:
+    """Return how many bytes one API key may have in a Redis that takes new calls up to a `share` of its memory: as many as it leaves to
+    others, so that a key alone has half. `without_bound`: where Redis has none."""
+    most = int(int(str(info.get("maxmemory", 0))) * share)
+    return max(0, min(most // 2, most - int(str(info.get("used_memory", 0))))) if most else without_bound
+
+
 def memory_share(info: Mapping[str, object]) -> float:
     """Return the share of its memory bound that a Redis uses, 0 where it has none."""
     most = int(str(info.get("maxmemory", 0)))

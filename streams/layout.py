@@ -26,6 +26,7 @@ moves no open call.
                           A gateway adds calls that Redis lost under it, with their packed `closed` entry (field `b`)
     debug        stream   lines of debug logs, and what gateways refused; group `debug`. It keeps the newest, in bounded memory
     debug-lost   string   how many of these lines are known to be lost
+    memory       hash     what Redis holds for each API key until it is free (`streams.memory_scripts`)
     debug-seen   hash     what the audit writers have of each process: `SHARD PROCESS` how many of its lines were sent until then,
                           `lost PROCESS` how many it did not send
 
@@ -242,6 +243,11 @@ def counts_key(shard: int) -> str:
     return f"{tag(shard)}counts"
 
 
+def memory_key(shard: int) -> str:
+    """Hash: what is charged to each API key (`streams.memory_scripts`)."""
+    return f"{tag(shard)}memory"
+
+
 def unsealed_key() -> str:
     """The set of calls that an audit writer put off, as they take too long to be sealed: for the next, should that one die."""
     return f"{tag(0)}unsealed"
@@ -249,7 +255,7 @@ def unsealed_key() -> str:
 
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
-    of_shard = (dispatch_key, audit_key, trimmed_key, ended_key, counts_key, debug_key)
+    of_shard = (dispatch_key, audit_key, trimmed_key, ended_key, counts_key, debug_key, memory_key)
     return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, unsealed_key(), debug_lost_key(), debug_seen_key()} | {
         key(shard) for shard in range(shards) for key in of_shard
     }

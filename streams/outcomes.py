@@ -35,6 +35,6 @@ class Outcome(bytes, Enum):
     LOST = b"LOST"
     """Not this one's: an entry that another has, a stream that was read and is another now."""
     KEY = b"KEY"
-    """The API key has its share of the judge queue."""
+    """The API key has its share of the judge queue, or of Redis' memory."""
     QUEUE = b"QUEUE"
     BACKLOG = b"BACKLOG"

@@ -3,19 +3,21 @@
 from hashlib import sha1
 
 from protocol.bounds import MAX_ENDED_CALLS
-from streams import judge_scripts
+from streams import judge_scripts, memory_scripts
 
 MAX_PASSED_ON = 16
 """How often a call of another policy set goes to the next worker at once; then it waits for one that looks for what was left."""
 
-START = """
--- KEYS dispatch audit (call body)..
--- ARGV max_queue max_backlog claim_ms call_ttl body_ttl there('1': bodies are set already) (start body call_id)..
+START = f"""
+-- KEYS dispatch audit memory (call body)..
+-- ARGV max_queue max_backlog claim_ms call_ttl body_ttl there('1': bodies are set already) (start body call_id key)..
+{memory_scripts.TAKE}
 local open, full = redis.call('XLEN', KEYS[1]), redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[2])
 local t = redis.call('TIME')
 local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + tonumber(ARGV[3]))
-local function begin(call, body, start, text, id)
-  local refused = open >= tonumber(ARGV[1]) and 'QUEUE' or full and 'BACKLOG'
+local function begin(call, body, start, text, id, key)
+  local size = (ARGV[6] == '1' and redis.call('STRLEN', body) or #text) + {memory_scripts.CALL_BYTES}
+  local refused = open >= tonumber(ARGV[1]) and 'QUEUE' or full and 'BACKLOG' or has_share(KEYS[3], key, size) and 'KEY'
   if refused then
     if ARGV[6] == '1' then redis.call('SET', body, '', 'PX', 1) end
     return refused
@@ -24,20 +26,21 @@ local function begin(call, body, start, text, id)
   redis.call('XADD', call, '0-1', 'b', start)
   redis.call('PEXPIRE', call, ARGV[4])
   redis.call('XADD', KEYS[1], '*', 'c', id, 'd', due)
+  take(KEYS[3], id, key, size)
   open = open + 1
   return 'OK'
 end
-local out = {}
-for i = 3, #KEYS, 2 do
-  local a = (i - 3) / 2 * 3 + 7
+local out = {{}}
+for i = 4, #KEYS, 2 do
+  local a = (i - 4) / 2 * 4 + 7
   -- one that is refused (Redis is full, its keys are spoilt) has an outcome of its own: those before it have begun
-  local done, outcome = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2])
-  if not done and type(outcome) ~= 'table' then outcome = {err = tostring(outcome)} end
+  local done, outcome = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
+  if not done and type(outcome) ~= 'table' then outcome = {{err = tostring(outcome)}} end
   out[#out + 1] = outcome
 end
 return out
 """
-"""Put calls onto their own streams and the dispatch stream, unless a bound is passed.
+"""Put calls onto their own streams and the dispatch stream, and charge them to their keys, unless a bound is passed.
 
 A large body is set by a command before, in the same MULTI: through a script Redis copies it several times, 1 MB for 0.6-2 ms of its CPU.
 """
@@ -341,8 +344,9 @@ that marks it as ended stays for `ended_ttl`.
 """
 
 BEAT = """#!lua flags=allow-oom
--- KEYS gw reply; ARGV read ttl
+-- KEYS gw reply memory; ARGV read ttl most
 -- allow-oom: a full Redis must not make a living gateway look dead
+redis.pcall('HSET', KEYS[3], 'most', ARGV[3])
 local new = ARGV[1] == '0-0'
 local found = redis.pcall('XRANGE', KEYS[2], ARGV[1], '+', 'COUNT', 2)
 if found.err then
@@ -354,8 +358,8 @@ local known = new or found[1] and found[1][1] == ARGV[1]
 redis.call('SET', KEYS[1], known and ARGV[1] or '0-0', 'PX', ARGV[2])
 return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0}
 """
-"""Write a gateway's heartbeat, with how far it has read its replies. Returns whether that is an entry of its stream (OK, LOST, or why it is
-not known), and whether more is there.
+"""Write a gateway's heartbeat, with how far it has read its replies, and how much memory one key may have. Returns whether that
+is an entry of its stream (OK, LOST, or why it is not known), and whether more is there.
 """
 
 SHOW_GATEWAY = """#!lua flags=allow-oom
@@ -379,12 +383,20 @@ return 'OK'
 READ = """#!lua flags=allow-oom
 -- KEYS audit; ARGV consumer count bytes idle_ms ('' to leave what others hold); a few entries at a time, because each may be megabytes
 local out, count, size = {}, 0, 0
-local cursor = ARGV[4] ~= '' and '0-0'
+-- nothing of a writer that still reads: it may be storing large bodies for long, and they would be stored twice. Nor of this one itself
+local dead = {}
+for _, fields in ipairs(ARGV[4] ~= '' and redis.call('XINFO', 'CONSUMERS', KEYS[1], 'audit') or {}) do
+  local c = {}
+  for i = 1, #fields, 2 do c[fields[i]] = fields[i + 1] end
+  if c.name ~= ARGV[1] and c.pending > 0 and c.idle >= tonumber(ARGV[4]) then dead[#dead + 1] = c.name end
+end
 while count < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
   local entries
-  if cursor then
-    local answer = redis.call('XAUTOCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], cursor, 'COUNT', 10)
-    cursor, entries = answer[1] ~= '0-0' and answer[1], answer[2]
+  if #dead > 0 then
+    local ids = {}
+    for _, one in ipairs(redis.call('XPENDING', KEYS[1], 'audit', 'IDLE', ARGV[4], '-', '+', 10, dead[#dead])) do ids[#ids + 1] = one[1] end
+    if #ids < 10 then dead[#dead] = nil end
+    entries = #ids > 0 and redis.call('XCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], unpack(ids)) or {}
   else
     local answer = redis.call('XREADGROUP', 'GROUP', 'audit', ARGV[1], 'COUNT', 10, 'STREAMS', KEYS[1], '>')
     if not answer then break end
@@ -400,7 +412,7 @@ while count < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
 end
 return out
 """
-"""Take entries for an audit writer, until they hold a number of blobs or pass a number of bytes; first those idle for too long."""
+"""Take entries for an audit writer, until they hold a number of blobs or pass a number of bytes; first those of writers that died."""
 
 TRIM = """#!lua flags=allow-oom
 -- KEYS audit committed trimmed; ARGV publish('1'|'0') [entry ...]
@@ -475,7 +487,7 @@ return forgotten
 
 ALL = (
     START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, SHOW_GATEWAY, HEARTBEAT, READ, TRIM, MISSING, FACT,
-    judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET,
+    judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET, *memory_scripts.ALL,
 )  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 

@@ -2,23 +2,30 @@
 
 An answer is kept once its end was released to its client, unless its request said otherwise. Who asks for another key's gets what an id
 gets that never was. A client goes on within milliseconds, so what may still be on its way to the record is waited for.
+
+A conversation is read in three queries, however long it is: PostgreSQL follows the ids that it finds in the requests on record, which is
+only a guess (a nested field may have the same name), then come the sizes of all, then their contents. What each really goes on with
+is read of the request itself. Connections are shared by API key, and are not held while something is waited for.
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import exists, func, literal, select
+from sqlalchemy import ColumnElement, exists, func, literal, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
 from db.models import Call, End, Release, RequestBody
 from db.read.queries import reading
 from db.read.turns import FIND_S, Holder, made_with
-from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
+from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED, MAX_LOOKUPS
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.json_strict import dumps
@@ -35,6 +42,24 @@ _SETTLED = timedelta(seconds=10)
 """After its end a call's request is on record, or never will be: a large one is written later than the end."""
 _LAST_MS = 2**42
 """In the year 2109: what nobody made may name a time that no date has."""
+_PREVIOUS = """
+substring(encode(substring(body from position(cast(:name AS bytea) in body) for 100), 'escape')
+    from '^"[a-z_]+"[ ]?:[ ]?"[a-z]+_([0-9a-f]{32})"')::uuid
+"""
+# LIMIT: one row is looked up at each step, whatever the tables' statistics say
+_CHAIN = text(f"""
+WITH RECURSIVE chain AS (
+    SELECT call_id, {_PREVIOUS} AS previous, octet_length(body) AS size, 1 AS n FROM request_bodies WHERE call_id = :first
+    UNION ALL
+    SELECT one.call_id, one.previous, chain.size + one.size, chain.n + 1 FROM chain CROSS JOIN LATERAL (
+        SELECT call_id, {_PREVIOUS} AS previous, octet_length(body) AS size FROM request_bodies WHERE call_id = chain.previous LIMIT 1
+    ) one
+    WHERE chain.n < :most AND chain.size < :bytes AND chain.previous < chain.call_id
+)
+SELECT call_id FROM chain ORDER BY n
+""")
+Turn = Callable[[str], AbstractAsyncContextManager[None]]
+"""Lends a key one of the places of its process."""
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
@@ -58,14 +83,18 @@ class _Gone(Exception):
 class AnswerReader:
     """Reads kept answers of one dialect. Share one per process; close it at the end. `max_bytes` bounds a conversation."""
 
-    def __init__(self, engine: AsyncEngine, dialect: str, *, max_bytes: int) -> None:
+    def __init__(self, engine: AsyncEngine, dialect: str, *, max_bytes: int, turn: Turn | None = None) -> None:
         self._engine, self._dialect, self._max_bytes = engine, dialect, max_bytes
         self._keeper = DIALECTS[dialect].keeper()
+        self._turn = turn or (lambda _: contextlib.nullcontext())
+        self._waiting = Counter[str]()
+        """How many lookups of each key wait for what is not on record yet."""
 
     @classmethod
-    def open(cls, database_url: str, dialect: str, *, max_bytes: int) -> Self:
+    def open(cls, database_url: str, dialect: str, *, max_bytes: int, turn: Turn | None = None) -> Self:
         """Return a reader with a read-only engine of its own; nothing connects yet."""
-        return cls(open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=4), dialect, max_bytes=max_bytes)
+        engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=LOOKUPS_AT_ONCE)
+        return cls(engine, dialect, max_bytes=max_bytes, turn=turn)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -120,11 +149,15 @@ class AnswerReader:
     async def _walk(self, key: Holder, identity: str) -> list[KeptAnswer]:
         """The answers of a conversation, the newest first. Raises _Gone."""
         steps: list[KeptAnswer] = []
+        read: Mapping[UUID, KeptAnswer] = {}
         size = 0
         while identity:
             if len(steps) >= MAX_CHAINED:
                 raise _Gone("answers")
-            step = await self._wait_for(key, self._keeper.call_of_answer(identity))
+            call_id = self._keeper.call_of_answer(identity)
+            if steps and call_id and UUID(call_id) not in read:
+                read = await self._guess(key, UUID(call_id), MAX_CHAINED - len(steps), self._max_bytes - size)
+            step = (read.get(UUID(call_id)) if call_id else None) or await self._wait_for(key, call_id)
             # each goes on with one that began before it
             if step is None or (steps and step.call_id >= steps[-1].call_id):
                 raise _Gone("previous")
@@ -135,17 +168,33 @@ class AnswerReader:
             identity = step.asked.previous
         return steps
 
+    async def _guess(self, key: Holder, call: UUID, most: int, most_bytes: int) -> Mapping[UUID, KeptAnswer]:
+        """The answer of a call and those before it, as far as their requests seem to name them, and as many bytes as that."""
+        name = f'"{self._keeper.previous}"'.encode()
+        async with self._reading(key) as connection:
+            found = await connection.scalars(_CHAIN, {"first": call, "name": name, "most": most, "bytes": most_bytes})
+            return (await self._read(connection, key, list(found), most_bytes=most_bytes))[0]
+
+    async def _several(self, key: Holder, call_ids: Sequence[str], *, alone: bool = False) -> dict[str, KeptAnswer]:
+        """Those of these calls' answers that are on record now, as many as a conversation may hold."""
+        async with self._reading(key) as connection:
+            calls = [UUID(call_id) for call_id in call_ids if call_id]
+            found, _ = await self._read(connection, key, calls, alone=alone, most_bytes=self._max_bytes)
+        return {answer.call_id: answer for answer in found.values()}
+
     async def _items(self, key: Holder, refers: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
         """The items of those ids. Raises _Gone."""
         answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
         found: dict[str, Any] = {}
         size = sum(step.size for step in known)
+        others = [one for one in self._calls_of(refers) if one not in answers]
+        read = await self._several(key, others[:MAX_LOOKUPS]) if others else {}
         for name in dict.fromkeys(refers):
             call_id = self._keeper.call_of_item(name)
             if call_id not in answers:
                 if len(answers) - len(known) >= MAX_LOOKUPS:
                     raise _Gone("item", name)
-                answers[call_id] = answer = await self._wait_for(key, call_id)
+                answers[call_id] = answer = read.get(call_id) or await self._wait_for(key, call_id)
                 size += answer.size if answer is not None else 0
                 if size > self._max_bytes:
                     raise _Gone("bytes")
@@ -158,64 +207,108 @@ class AnswerReader:
         """The questions of those ids, as they were released to this key: also of answers that are not kept. Ends at one that was not."""
         answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
         found: dict[str, Any] = {}
+        others = [one for one in self._calls_of(names) if one not in answers]
+        read = await self._several(key, others[:MAX_LOOKUPS], alone=True) if others else {}
         for name in dict.fromkeys(names):
             call_id = self._keeper.call_of_item(name)
             if call_id not in answers:
                 if len(answers) - len(known) >= MAX_LOOKUPS:
                     break
-                answers[call_id] = await self._wait_for(key, call_id, alone=True)
+                answers[call_id] = read.get(call_id) or await self._wait_for(key, call_id, alone=True)
             if (item := _item(answers[call_id], name)) is None:
                 break
             found[name] = item
         return found
 
+    def _calls_of(self, names: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(map(self._keeper.call_of_item, names)))
+
     # --- answers ---
+
+    @contextlib.asynccontextmanager
+    async def _reading(self, key: Holder) -> AsyncIterator[AsyncConnection]:
+        async with self._turn(key.id or key.name), reading(self._engine) as connection:
+            yield connection
 
     async def _wait_for(self, key: Holder, call_id: str, *, alone: bool = False) -> KeptAnswer | None:
         if not call_id:
             return None
         call, loop = UUID(call_id), asyncio.get_running_loop()
         until, pause = loop.time() + FIND_S, _FIRST_PAUSE_S
-        while True:
-            # not held while it waits: ids that never were must not keep others from theirs
-            async with reading(self._engine) as connection:
-                found, may_come = await self._read(connection, key, call, alone=alone)
-            if found is not None or not may_come or loop.time() + pause > until:
-                return found
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        self._waiting[key.name] += 1
+        try:
+            while True:
+                # not held while it waits: ids that never were must not keep others from theirs
+                async with self._reading(key) as connection:
+                    found, may_come = await self._read(connection, key, [call], alone=alone)
+                # the more wait for the same key, the less often each asks
+                wait_s = pause * self._waiting[key.name]
+                if found or call not in may_come or loop.time() >= until:
+                    return found.get(call)
+                await asyncio.sleep(min(wait_s, max(0.0, until - loop.time())))
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+        finally:
+            self._waiting[key.name] -= 1
+            self._waiting += Counter()
 
-    async def _read(self, connection: AsyncConnection, key: Holder, call: UUID, *, alone: bool) -> tuple[KeptAnswer | None, bool]:
-        """The answer, and whether one may still come that is not there yet. `alone`: without its request, whether it is kept or not."""
-        last = select(Release.number).where(Release.call_id == call).order_by(Release.number.desc()).limit(1).scalar_subquery()
+    async def _read(
+        self, connection: AsyncConnection, key: Holder, calls: Sequence[UUID], *, alone: bool = False, most_bytes: int = MAX_ANSWER_BYTES
+    ) -> tuple[dict[UUID, KeptAnswer], set[UUID]]:
+        """The answers of calls, the first ones that have `most_bytes` together, and which of the calls may still get theirs. `alone`:
+        without their requests, whether they are kept or not."""
+
+        # said of every table, the calls leave out all days but theirs
+        def among(call_id: Any) -> ColumnElement[bool]:
+            among_them: ColumnElement[bool] = call_id.in_(calls)
+            return among_them
+
+        if not calls:
+            return {}, set()
+        newest = func.max(Release.number).over(partition_by=Release.call_id)
+        last = select(Release.call_id, Release.number, func.octet_length(Release.payload).label("size"), newest.label("newest"))
+        released = last.where(among(Release.call_id)).subquery()
         statement = (
             select(
+                Call.call_id,
                 literal(0) if alone else func.octet_length(RequestBody.body),
-                func.octet_length(Release.payload),
-                Release.number,
-                exists().where(End.call_id == call),
-                exists().where(End.call_id == call, End.at < func.now() - _SETTLED),
+                released.c.size,
+                released.c.number,
+                exists().where(End.call_id == Call.call_id, among(End.call_id)),
+                exists().where(End.call_id == Call.call_id, among(End.call_id), End.at < func.now() - _SETTLED),
             )
-            .select_from(Call)
-            .outerjoin(RequestBody, RequestBody.call_id == literal(call))
-            .outerjoin(Release, (Release.call_id == literal(call)) & (Release.number == last))
-            .where(Call.call_id == call, Call.dialect.in_([self._dialect]), made_with(key))
+            .outerjoin(RequestBody, (RequestBody.call_id == Call.call_id) & among(RequestBody.call_id))
+            .outerjoin(released, (released.c.call_id == Call.call_id) & (released.c.number == released.c.newest))
+            .where(among(Call.call_id), Call.dialect.in_([self._dialect]), made_with(key))
         )
-        row = (await connection.execute(statement)).one_or_none()
-        if row is None:
-            return None, abs(datetime.now(UTC) - _began(call)) < _RECENT
-        asked, said, number, has_ended, is_settled = row
-        if asked is None or said is None:
-            return None, not (has_ended if asked is not None else is_settled)
-        if asked + said > MAX_ANSWER_BYTES:
-            return None, False
-        body = b"" if alone else await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call))
-        payload = await connection.scalar(select(Release.payload).where(Release.call_id == call, Release.number == number))
-        if not payload or not (body or alone):
-            return None, False
+        rows = {row[0]: row[1:] for row in await connection.execute(statement)}
+        may_come = {call for call in calls if call not in rows and abs(datetime.now(UTC) - _began(call)) < _RECENT}
+        numbers: dict[UUID, int] = {}
+        for call in calls:
+            asked, said, number, has_ended, is_settled = rows.get(call, (None, None, None, True, True))
+            if asked is None or said is None:
+                if call in rows and not (has_ended if asked is not None else is_settled):
+                    may_come.add(call)
+                continue
+            most_bytes -= asked + said
+            if asked + said > MAX_ANSWER_BYTES or (most_bytes < 0 and numbers):
+                break
+            numbers[call] = number
+        if not numbers:
+            return {}, may_come
+        contents = select(Release.call_id, literal(b"") if alone else RequestBody.body, Release.payload).where(
+            among(Release.call_id), tuple_(Release.call_id, Release.number).in_(list(numbers.items()))
+        )
+        if not alone:
+            contents = contents.join(RequestBody, (RequestBody.call_id == Release.call_id) & among(RequestBody.call_id))
+        payloads = [(call, bytes(body), bytes(payload)) for call, body, payload in await connection.execute(contents)]
         # parsing megabytes must not hold up the other calls of this process
-        found = await asyncio.to_thread(self._parse, str(call), bytes(body or b""), bytes(payload))
-        return found, found is None and not has_ended
+        found = await asyncio.to_thread(self._parse_all, payloads, alone=alone)
+        may_come |= {call for call in numbers.keys() - found.keys() if not rows[call][3]}
+        return found, may_come
+
+    def _parse_all(self, payloads: Sequence[tuple[UUID, bytes, bytes]], *, alone: bool) -> dict[UUID, KeptAnswer]:
+        parsed = {call: self._parse(str(call), body, payload) for call, body, payload in payloads if payload and (body or alone)}
+        return {call: one for call, one in parsed.items() if one is not None}
 
     def _parse(self, call_id: str, body: bytes, payload: bytes) -> KeptAnswer | None:
         answer = self._keeper.answer(payload)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from db.keyring import refusal
 from db.read.answers import AnswerReader
 from protocol.audit_errors import SAFE, error_headers
-from protocol.bounds import MAX_CHAINED
+from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED
 from protocol.config import Key
 from protocol.dialect import Dialect
 from protocol.dialects import CLIENTS, kept_of
@@ -22,12 +22,13 @@ from protocol.json_strict import dumps
 from protocol.kept import refusal as cannot_go_on
 from protocol.runtime import Runtime
 from protocol.unknown_paths import unknown_path, wrong_method
+from streams.round_robin import RoundRobin
 
 INPUT = "input_items"
 _PAGE, _LONGEST_PAGE = 20, 100
 _MAX_PARAMETERS = 32
-_AT_ONCE = 8
-"""Questions at work at once: each holds a conversation in memory."""
+_AT_ONCE, _OF_ONE = 8, 2
+"""Questions at work at once, and of one key: each holds a conversation in memory."""
 
 
 class KeptApi:
@@ -35,10 +36,13 @@ class KeptApi:
 
     def __init__(self, settings: Runtime, find: Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None]]) -> None:
         self._find, self._most = find, settings.config.limits.body_bytes
+        lookups = RoundRobin(LOOKUPS_AT_ONCE)
         self._readers = {
-            name: AnswerReader.open(settings.database_url, name, max_bytes=self._most) for name, one in CLIENTS.items() if one.kept_path
+            name: AnswerReader.open(settings.database_url, name, max_bytes=self._most, turn=lookups.place)
+            for name, one in CLIENTS.items()
+            if one.kept_path
         }
-        self._working = asyncio.Semaphore(_AT_ONCE)
+        self._places = RoundRobin(_AT_ONCE, most=_OF_ONE)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -50,20 +54,23 @@ class KeptApi:
         dialect = kept_of(scope["path"])
         assert dialect is not None
         try:
-            async with self._working:
-                body = await self._answer(dialect, scope)
+            body = await self._serve(dialect, scope)
             status, headers = 200, SAFE
         except PipelineError as error:
             body, status = dialect.error_body(error), error.http_status
             headers = error_headers(status)
         await Response(body, status, headers, "application/json")(scope, receive, send)
 
-    async def _answer(self, dialect: Dialect, scope: Any) -> bytes:
+    async def _serve(self, dialect: Dialect, scope: Any) -> bytes:
         key = await self._find(scope["headers"])
         if key is None:
             raise refusal(scope["headers"])
         if "client" not in key.roles:
             raise Forbidden("this key does not have the role 'client'", code="wrong_role")
+        async with self._places.place(key.id or key.name):
+            return await self._answer(dialect, scope, key)
+
+    async def _answer(self, dialect: Dialect, scope: Any, key: Key) -> bytes:
         identity, _, rest = scope["path"].removeprefix(dialect.kept_path).partition("/")
         if rest not in ("", INPUT):
             raise unknown_path(scope["method"], scope["path"], scope["headers"])

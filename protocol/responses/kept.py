@@ -25,6 +25,8 @@ _KEPT_STATUS = frozenset(("completed", "incomplete"))
 class Keeper:
     """As `protocol.kept.Keeper` says."""
 
+    previous = "previous_response_id"
+
     def wanted(self, body: bytes) -> WantedAnswers | None:
         """Return what a client's body goes on with."""
         if not any(mark in body for mark in _MARKS):

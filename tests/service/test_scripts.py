@@ -53,11 +53,11 @@ async def test_calls_begin_together_until_the_bound_and_each_by_itself(redis: Co
     """Of four the second has a spoilt stream, and the queue takes two."""
     ids = [layout.new_call_id() for _ in range(4)]
     await redis.call("SET", layout.call_key(ids[1]), "no stream")
-    keys = [layout.dispatch_key(0), layout.audit_key(0)]
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0)]
     args: list[Argument] = [2, 10, 5000, 60_000, 60_000, "0"]
     for call_id in ids:
         keys += [layout.call_key(call_id), layout.body_key(call_id)]
-        args += [layout.pack(make_start(call_id)), call_id.encode(), call_id]
+        args += [layout.pack(make_start(call_id)), call_id.encode(), call_id, "k"]
     first, spoilt, third, fourth = await redis.script(scripts.START, keys, args)
     assert (first, third, fourth) == (b"OK", b"OK", b"QUEUE")
     assert isinstance(spoilt, RedisError) and str(spoilt).startswith("WRONGTYPE")
@@ -404,7 +404,7 @@ async def test_a_strict_release_names_its_audit_entry(redis: Connection) -> None
 async def test_every_key_of_a_call_has_a_ttl(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     await release(redis, call_id, "t1", 0, 1)
-    permanent = {layout.dispatch_key(0), layout.audit_key(0)}
+    permanent = {layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0)}
     for key in await redis.call("KEYS", "*"):
         assert key.decode() in permanent or await redis.call("PTTL", key) > 0, key
 

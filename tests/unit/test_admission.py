@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission import OTHERS_S, Admission, Place, RoundRobin, Shares
+from gateway.admission import OTHERS_S, Admission, Place, Shares
 from protocol.bounds import BEGINNING_CALLS
 from protocol.config import Key, Limits
 from protocol.errors import Overloaded, RateLimited
+from streams.round_robin import RoundRobin
 
 KEYS = {name: Key(name=name, sha256=name * 64) for name in "abc"}
 

@@ -6,7 +6,7 @@ remembers which bodies it has committed. Tokens of other systems are removed. Mu
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from uuid import UUID
 from db.holes import Found, Hole
 from db.write.insert import AuditInserter
 from protocol.tokens import without_tokens
-from streams import layout
+from streams import layout, memory_scripts
 from streams.connection import Connection
 
 BATCH_BYTES = 8 * 2**20
@@ -22,6 +22,8 @@ BATCH_BYTES = 8 * 2**20
 LARGE = 64 * 1024
 """Bytes past which a body may be written later than its call's records."""
 KEPT = 20_000
+FREED = 500
+"""Bodies that are deleted in one step."""
 
 
 class Bodies:
@@ -88,7 +90,17 @@ class Bodies:
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
-    def forget(self, call_id: str) -> None:
-        """Nothing of this call follows."""
-        self._kept.pop(call_id, None)
-        self._expected.pop(call_id, None)
+    async def free(self, shard: int, call_ids: Sequence[str]) -> None:
+        """Delete the bodies of stored calls of a shard, of which nothing follows. Raises StreamConnectionLost, RedisError."""
+        for start in range(0, len(call_ids), FREED):
+            calls = call_ids[start : start + FREED]
+            keys = [layout.memory_key(shard), *map(layout.body_key, calls)]
+            await self._redis.script(memory_scripts.FREE, keys, [*calls])
+        for call_id in call_ids:
+            self._kept.pop(call_id, None)
+            self._expected.pop(call_id, None)
+
+    async def sweep(self, shard: int, cursor: bytes) -> bytes:
+        """Give back some of the charges whose bodies are gone; returns where to go on. Raises StreamConnectionLost, RedisError."""
+        found = await self._redis.script(memory_scripts.SWEEP, [layout.memory_key(shard)], [cursor, layout.body_key(f"{shard:02x}")[:-2]])
+        return bytes(found)

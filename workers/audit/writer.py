@@ -217,11 +217,14 @@ class AuditWriter:
                     refused = str(error)
 
     async def _missing_loop(self) -> None:
-        """Say when records went away that nobody had committed: an ACL cannot keep from cutting a stream who may append to it."""
+        """Say when records went away that nobody had committed: an ACL cannot keep from cutting a stream who may append to it. Also give
+        back what is charged to keys for calls that left nothing."""
         known: dict[int, int] = {}
+        swept = dict.fromkeys(range(self.shards), b"0")
         while True:
             for shard in range(self.shards):
                 with contextlib.suppress(StreamConnectionLost, RedisError):
+                    swept[shard] = await self._bodies.sweep(shard, swept[shard])
                     missing = await self._redis.script(scripts.MISSING, [layout.audit_key(shard), layout.trimmed_key(shard)], [])
                     if missing != known.get(shard, 0):
                         log.error("somebody else removed audit entries from Redis", extra={"shard": shard, "count": missing})
@@ -371,10 +374,9 @@ class AuditWriter:
 
     async def _finish(self, shard: int, rest: _Rest, sealed: list[UUID]) -> None:
         """Do for stored records what nobody waits for; sealed: those of their calls that had a seal already."""
-        for call_id in rest.ended:
+        if rest.ended:
             # not before the end: a takeover needs the body
-            self._redis.send_quiet("UNLINK", layout.body_key(call_id))
-            self._bodies.forget(call_id)
+            await self._bodies.free(shard, rest.ended)
         if sealed:
             await self._until_stored(self._seals.seal_late, sealed)
         if rest.ended:

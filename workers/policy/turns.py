@@ -11,10 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from policy.session.session import Session
+from protocol.bounds import LOOKUPS_AT_ONCE
 from protocol.kept import KeptAnswers, WantedAnswers, pack, unpack
 from protocol.request import DialectName
 from protocol.turns import StoredTurn, WantedTurns, pack_turns, unpack_turns
 from streams import layout
+from streams.round_robin import RoundRobin
 
 if TYPE_CHECKING:
     from db.read.answers import AnswerReader
@@ -72,6 +74,7 @@ class TurnLookup:
         self._readers: dict[DialectName, TurnReader] = {}
         self._of_answers: dict[DialectName, AnswerReader] = {}
         self._opening = asyncio.Lock()
+        self._places = RoundRobin(LOOKUPS_AT_ONCE)
 
     async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "") -> bytes:
         """Return the fact: those turns that are on record for calls of this API key. Never raises."""
@@ -87,7 +90,8 @@ class TurnLookup:
         try:
             reader = self._of_answers.get(wanted.dialect) or await self._open_answers(wanted.dialect)
             kept = await reader.find(key, wanted, key_id=key_id)
-            packed = await asyncio.to_thread(pack, kept)
+            async with self._places.place(key_id or key):
+                packed = await asyncio.to_thread(pack, kept)
             return packed if len(packed) <= self._max_bytes else pack(KeptAnswers("bytes"))
         except Exception as error:
             log.error("lookup of kept answers failed", extra={"error": type(error).__name__}, exc_info=error)
@@ -97,7 +101,9 @@ class TurnLookup:
         async with self._opening:
             if dialect not in self._of_answers:
                 answers = await asyncio.to_thread(import_module, "db.read.answers")
-                self._of_answers[dialect] = answers.AnswerReader.open(self._database_url, dialect, max_bytes=self._max_bytes)
+                self._of_answers[dialect] = answers.AnswerReader.open(
+                    self._database_url, dialect, max_bytes=self._max_bytes, turn=self._places.place
+                )
             return self._of_answers[dialect]
 
     async def _open(self, dialect: DialectName) -> "TurnReader":

@@ -65,8 +65,8 @@ async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: st
         call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key=key, policies=("default",), policy=policy,
         session="", nonce="5e" * 16, deadline=2,
     )  # fmt: skip
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id]
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0), layout.call_key(call_id), layout.body_key(call_id)]
+    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id, "k"]
     assert await redis.script(scripts.START, keys, args) == [b"OK"]
     return call_id
 

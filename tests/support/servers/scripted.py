@@ -31,17 +31,17 @@ def make_start(call_id: str) -> Start:
 async def begin(redis: Connection, *, claim_ms: int = 5000, queue: int = 10, backlog: int = 10) -> tuple[str, Any]:
     """Begin a call; returns its id and what the script said."""
     call_id = layout.new_call_id()
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    args: list[Argument] = [queue, backlog, claim_ms, 60_000, 60_000, "0", layout.pack(make_start(call_id)), b"{}", call_id]
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0), layout.call_key(call_id), layout.body_key(call_id)]
+    args: list[Argument] = [queue, backlog, claim_ms, 60_000, 60_000, "0", layout.pack(make_start(call_id)), b"{}", call_id, "k"]
     return call_id, (await redis.script(scripts.START, keys, args))[0]
 
 
 async def begin_large(redis: Connection, body: bytes, *, queue: int = 10) -> tuple[str, Any]:
     """As a gateway begins a call with a large request: the body first, and both or neither."""
     call_id = layout.new_call_id()
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    await redis.call("SET", keys[3], body, "PX", 60_000)
-    args: list[Argument] = [queue, 10, 5000, 60_000, 60_000, "1", layout.pack(make_start(call_id)), b"", call_id]
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0), layout.call_key(call_id), layout.body_key(call_id)]
+    await redis.call("SET", keys[4], body, "PX", 60_000)
+    args: list[Argument] = [queue, 10, 5000, 60_000, 60_000, "1", layout.pack(make_start(call_id)), b"", call_id, "k"]
     return call_id, (await redis.script(scripts.START, keys, args))[0]
 
 

@@ -1,0 +1,102 @@
+"""What Redis holds for a call is charged to the call's key until it is free again."""
+
+from typing import Any
+
+from streams import layout, memory_scripts, scripts
+from streams.connection import Argument, Connection
+from streams.fitness import key_bytes
+from tests.support.servers.scripted import make_start
+
+MEMORY = layout.memory_key(0)
+MIB = 2**20
+
+
+async def begin(redis: Connection, key: str, *sizes: int) -> list[tuple[str, bytes]]:
+    """Begin calls of a key in one step; returns their ids and outcomes."""
+    ids = [layout.new_call_id() for _ in sizes]
+    keys, args = [layout.dispatch_key(0), layout.audit_key(0), MEMORY], list[Argument]([100, 10, 5000, 60_000, 60_000, "0"])
+    for call_id, size in zip(ids, sizes, strict=True):
+        keys += [layout.call_key(call_id), layout.body_key(call_id)]
+        args += [layout.pack(make_start(call_id)), b"x" * size, call_id, key]
+    return list(zip(ids, await redis.script(scripts.START, keys, args), strict=True))
+
+
+async def held(redis: Connection, key: str) -> int:
+    return int(await redis.call("HGET", MEMORY, f"key:{key}") or 0)
+
+
+async def free(redis: Connection, *calls: str) -> None:
+    await redis.script(memory_scripts.FREE, [MEMORY, *map(layout.body_key, calls)], [*calls])
+
+
+async def test_a_key_has_its_share_and_no_other_key_notices(redis: Connection) -> None:
+    await redis.call("HSET", MEMORY, "most", 2 * MIB)
+    calls = await begin(redis, "greedy", *[MIB - memory_scripts.CALL_BYTES] * 3)
+    assert [outcome for _, outcome in calls] == [b"OK", b"OK", b"KEY"]
+    assert await redis.call("EXISTS", layout.body_key(calls[2][0]), layout.call_key(calls[2][0])) == 0
+    assert await held(redis, "greedy") == 2 * MIB
+    [(innocent, outcome)] = await begin(redis, "innocent", 100)
+    assert outcome == b"OK"
+    await free(redis, calls[0][0], innocent)
+    assert await held(redis, "greedy") == MIB and await held(redis, "innocent") == 0
+    assert [outcome for _, outcome in await begin(redis, "greedy", 100)] == [b"OK"]
+
+
+async def test_who_has_nothing_may_have_one_call_however_large(redis: Connection) -> None:
+    await redis.call("HSET", MEMORY, "most", 1)
+    assert [outcome for _, outcome in await begin(redis, "k", MIB, 10)] == [b"OK", b"KEY"]
+
+
+async def test_an_open_call_is_charged_more_until_its_key_has_its_share(redis: Connection) -> None:
+    await redis.call("HSET", MEMORY, "most", 2 * MIB)
+    [(call, _)] = await begin(redis, "k", 100)
+    assert await redis.script(memory_scripts.CHARGE, [MEMORY], [call, "k", MIB]) == b"OK"
+    assert await redis.script(memory_scripts.CHARGE, [MEMORY], [call, "k", MIB]) == b"KEY"
+    await free(redis, call)
+    await free(redis, call)
+    assert await redis.call("HGETALL", MEMORY) == [b"most", str(2 * MIB).encode()]
+
+
+async def test_what_a_crash_leaves_is_given_back(redis: Connection) -> None:
+    """Bodies that expired, or that nobody freed in one step with their charge."""
+    calls = await begin(redis, "k", *[10] * 90)
+    for call, _ in calls[1:]:
+        await redis.call("DEL", layout.body_key(call))
+    cursor: Any = b"0"
+    while (cursor := await redis.script(memory_scripts.SWEEP, [MEMORY], [cursor, layout.body_key("00")[:-2]])) != b"0":
+        pass
+    assert await held(redis, "k") == memory_scripts.CALL_BYTES + 10
+    await redis.call("SET", MEMORY, "no hash")
+    assert [outcome for _, outcome in await begin(redis, "k", 10)] == [b"OK"], "no call depends on it"
+    await free(redis, calls[0][0])
+    assert await redis.call("EXISTS", layout.body_key(calls[0][0])) == 0
+    await redis.script(memory_scripts.SWEEP, [MEMORY], [b"0", layout.body_key("00")[:-2]])
+    assert await redis.call("EXISTS", MEMORY) == 0
+
+
+def test_a_key_alone_has_half_of_what_new_calls_may_fill() -> None:
+    def most(used: int) -> int:
+        return key_bytes({"maxmemory": 1000, "used_memory": used}, 0.7, without_bound=5)
+
+    assert [most(used) for used in (0, 350, 600, 700, 900)] == [350, 350, 100, 0, 0]
+    assert key_bytes({}, 0.7, without_bound=5) == 5
+
+
+async def test_a_writer_takes_what_a_dead_one_left_and_nothing_of_a_living_one_or_of_its_own(redis: Connection) -> None:
+    """Large bodies are acknowledged late: their records were taken again and again, and stored many times over."""
+    audit = layout.audit_key(0)
+    await redis.call("XGROUP", "CREATE", audit, layout.AUDIT_GROUP, "0", "MKSTREAM")
+
+    async def read(writer: str, count: int = 1) -> None:
+        await redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, writer, "COUNT", count, "STREAMS", audit, ">")
+
+    async def taken(writer: str, idle_ms: str) -> int:
+        return len(await redis.script(scripts.READ, [audit], [writer, 100, MIB, idle_ms]))
+
+    for _ in range(40):
+        await redis.call("XADD", audit, "*", "b", "x")
+    await read("mine")
+    await read("other", 30)
+    assert await taken("mine", "60000") == 9, "what is new"
+    assert await taken("mine", "0") == 30, "of the other, as it has not read since"
+    assert await taken("mine", "0") == 0, "and nothing of its own"
