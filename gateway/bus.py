@@ -21,7 +21,7 @@ from gateway.replies import Replies
 from gateway.starts import LARGE, Starts
 from protocol.config import Limits
 from protocol.dialects import DEFAULT
-from protocol.errors import Overloaded, RateLimited, StreamConnectionLost, StreamError, StreamProtocolError
+from protocol.errors import KEY_MEMORY_S, Overloaded, StreamConnectionLost, StreamError, StreamProtocolError, key_memory
 from streams import fitness, layout, scripts
 from streams.clock import ClockWatch
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
@@ -36,7 +36,6 @@ ALIVE_MS = 15_000
 """Expiry of a heartbeat, for the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
-SPENT_S = 2.0
 UNTAKEN = 3
 """After this many calls in a row without a worker, and with nothing received meanwhile, it is not just one call at a bad moment."""
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
@@ -121,7 +120,7 @@ class Bus:
     def expect(self, key: str, size: int) -> None:
         """Look whether a request body of this size may come. One of a key that was just refused is not read in vain. Raises RateLimited."""
         if size > LARGE and self._spent.get(key, 0.0) > time.monotonic():
-            raise _key_memory()
+            raise key_memory()
 
     async def start(self, start: Start, body: bytes) -> None:
         """Put a call onto its stream and the dispatch stream. Raises Overloaded past a bound, RateLimited where its key has its share of
@@ -139,8 +138,8 @@ class Bus:
             raise Overloaded("Sluice cannot store new calls now; try again in 2 seconds", retry_after_s=2) from error
         if outcome == Outcome.KEY:
             self._spent = {key: until for key, until in self._spent.items() if until > time.monotonic()}
-            self._spent[start.key] = time.monotonic() + SPENT_S
-            raise _key_memory()
+            self._spent[start.key] = time.monotonic() + KEY_MEMORY_S
+            raise key_memory()
         if outcome != Outcome.OK:
             raise Overloaded(_FULL.get(outcome, "Sluice cannot store new calls now; try again in 2 seconds"), retry_after_s=2)
 
@@ -365,11 +364,6 @@ class Bus:
         if self.gate is not None:
             self.gate.look()
         await self._lost.look(info.get("run_id", ""), known=known)
-
-
-def _key_memory() -> RateLimited:
-    held = "this key has its share of the memory for requests that are open or not yet on record"
-    return RateLimited(f"{held}; try again in {SPENT_S:.0f} seconds", code="key_memory", retry_after_s=int(SPENT_S))
 
 
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:

@@ -206,6 +206,15 @@ class RateLimited(RequestError):
     http_status = 429
 
 
+KEY_MEMORY_S = 2
+
+
+def key_memory() -> RateLimited:
+    """Return what a key is told that has its share of Redis' memory."""
+    held = "this key has its share of the memory for requests that are open or not yet on record"
+    return RateLimited(f"{held}; try again in {KEY_MEMORY_S} seconds", code="key_memory", retry_after_s=KEY_MEMORY_S)
+
+
 class Overloaded(RequestError):
     """Past a stated bound (queue, backlog, open calls); try again later."""
 

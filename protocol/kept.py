@@ -9,12 +9,13 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError
+from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError, key_memory
 from protocol.json_strict import dumps, loads_exact
 from protocol.request import ChatRequest, DialectName
 
-Missing = Literal["", "previous", "item", "answers", "bytes", "away"]
-"""Why there is nothing to go on with: no such answer, no such item, too many answers, too many bytes, or the record cannot be read."""
+Missing = Literal["", "previous", "item", "answers", "bytes", "memory", "away"]
+"""Why there is nothing to go on with: no such answer, no such item, too many answers, too many bytes, no memory left for its key, or an
+unreadable record."""
 
 
 class WantedAnswers(msgspec.Struct, frozen=True):
@@ -124,5 +125,7 @@ def refusal(kept: KeptAnswers, *, most_answers: int, most_bytes: int) -> Pipelin
             return InvalidRequest(f"this conversation has more than {most_answers} responses: send its items instead", param=name)
         case "bytes":
             return InvalidRequest(f"this conversation has more than {most_bytes} bytes: send a part of its items instead", param=name)
+        case "memory":
+            return key_memory()
         case _:
             return AuditUnavailable("earlier responses cannot be read now; try again in 5 seconds")

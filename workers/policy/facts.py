@@ -4,6 +4,7 @@ A deadline that passed is written the same way, so a second owner cannot reach a
 """
 
 import asyncio
+import contextlib
 import logging
 from weakref import ref
 
@@ -11,17 +12,20 @@ import msgspec
 
 from policy.base import Judgement
 from policy.session.effects import Ask
+from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Limits
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
-from protocol.kept import WantedAnswers
+from protocol.kept import KeptAnswers, WantedAnswers, pack
 from protocol.records import STREAM_LOST
-from streams import layout, scripts
-from streams.connection import Connection, RedisError
+from streams import layout, memory_scripts, scripts
+from streams.connection import Argument, Connection, RedisError, pack_large
+from streams.connection import pack as command
+from streams.outcomes import Outcome
 from workers.judge_queue import JudgeQueue
 from workers.policy.call import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.feeding import Feeder
-from workers.policy.turns import TurnLookup
+from workers.policy.turns import NONE, TurnLookup
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
@@ -85,20 +89,35 @@ class Facts:
         try:
             wanted, key, key_id = call.open_lookup, call.start.key, call.start.key_id
             if isinstance(wanted, WantedAnswers):
-                await self._set(call, layout.ANSWERS_FIELD, await self._turns.find_answers(key, wanted, key_id=key_id))
+                value = await self._turns.find_answers(key, wanted, key_id=key_id)
+                value = value if await self._is_charged(call, value) else pack(KeptAnswers("memory"))
+                await self._set(call, layout.ANSWERS_FIELD, value)
             else:
-                await self._set(call, layout.TURNS_FIELD, await self._turns.find(key, wanted, key_id=key_id))
+                value = await self._turns.find(key, wanted, key_id=key_id)
+                await self._set(call, layout.TURNS_FIELD, value if await self._is_charged(call, value) else NONE)
         finally:
             call.is_looking = False
         if self._calls.owns(call) and not call.replaying and call.open_lookup not in (None, wanted):
             # what was found led to another lookup, which found this one under way
             self._calls.spawn(self._look_up(call), "lookup")
 
+    async def _is_charged(self, call: OwnedCall, value: bytes) -> bool:
+        """Charge what the record puts into a request to its key, as if it had come with it. False where the key has its share."""
+        args: list[Argument] = [call.id, call.start.key_id or call.start.key, len(value)]
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            outcome = await self._redis.script(memory_scripts.CHARGE, [layout.memory_key(call.shard)], args)
+            return bool(outcome != Outcome.KEY)
+        # storing it fails likewise, and is tried again
+        return True
+
     async def _set(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Set a fact once; whoever was first is what the session gets."""
         ttl_ms = int(self._limits.call_ttl_s * 1000)
         while not self._calls.is_over(call) and field not in call.facts:
             try:
+                if len(value) > LARGE_STEP_BYTES:
+                    await self._set_large(call, field, value, ttl_ms)
+                    return
                 await self._redis.script(scripts.FACT, [layout.facts_key(call.id)], [layout.facts_channel(call.id), ttl_ms, field, value])
                 await self.fetch(call, field)
                 return
@@ -106,15 +125,30 @@ class Facts:
                 self._failed(call, error)
             await asyncio.sleep(RETRY_S)
 
+    async def _set_large(self, call: OwnedCall, field: str, value: bytes, ttl_ms: int) -> None:
+        """Set a large fact by plain commands: a script would copy it several times. Who set it need not read it, and nobody else waits."""
+        key = layout.facts_key(call.id)
+        stored = [*pack_large("HSETNX", key, field, value), command("PEXPIRE", key, ttl_ms)]
+        answer = (await self._redis.transaction(stored, 2))[0]
+        if isinstance(answer, RedisError):
+            raise answer
+        if not answer:
+            await self.fetch(call, field)
+        elif self._calls.owns(call):
+            await self._feed(call, field, value)
+
+    async def _feed(self, call: OwnedCall, field: str, value: bytes) -> None:
+        await self._feeder.feed(call, field, value)
+        if not call.replaying:
+            self._calls.after(call)
+
     async def fetch(self, call: OwnedCall, field: str) -> None:
         """Read one fact, however often it takes, and feed it to its call."""
         while not self._calls.is_over(call) and field not in call.facts:
             try:
                 value = await self._redis.call("HGET", layout.facts_key(call.id), field)
                 if value is not None and self._calls.owns(call):
-                    await self._feeder.feed(call, field, value)
-                    if not call.replaying:
-                        self._calls.after(call)
+                    await self._feed(call, field, value)
                 return
             except (StreamConnectionLost, RedisError) as error:
                 self._failed(call, error)
