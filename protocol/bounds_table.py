@@ -306,6 +306,15 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/faults/test_attackers.py::test_uploads_that_do_not_end", "limits.upload_bytes",
     ),
     Bound(
+        "key_memory", "client", "what Redis holds for one key: bodies, kept answers and calls that are not stored yet",
+        0.5, "of what new calls may fill", "gateway.bus", "429 key_memory with retry-after",
+        "tests/service/test_key_memory.py::test_a_key_has_its_share_and_no_other_key_notices",
+    ),
+    Bound(
+        "lookups", "client", "lookups of kept answers at work in one process; one key: half", b.LOOKUPS_AT_ONCE, "lookups",
+        "db.read.answers", "they wait", "tests/service/test_kept_answers.py::test_a_key_has_half_of_the_places_for_lookups",
+    ),
+    Bound(
         "open_calls", "client", "open calls of one gateway; one key: as many as are still free", 5_000, "calls", "gateway.admission",
         "429 key_calls, or 503 where all keys have taken them, with retry-after",
         "tests/unit/test_admission.py::test_one_key_alone_takes_half_and_the_next_half_of_the_rest", "limits.open_calls",

@@ -1,18 +1,22 @@
 """Kept answers on a real PostgreSQL: found for their own key alone, waited for, and bounded."""
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import sqlalchemy.event
 
 import db.read.answers
 from db.read.answers import AnswerReader
 from db.write.insert import AuditInserter
+from protocol.bounds import LOOKUPS_AT_ONCE
 from protocol.kept import WantedAnswers
 from protocol.records import EndRecord, Record, ReleaseRecord
+from streams.round_robin import RoundRobin
 from tests.support.checks.record import NOW, call_id, call_record
 
 BODY_BYTES = 2**20
@@ -194,3 +198,47 @@ async def test_without_a_database_the_record_is_away() -> None:
     away = AnswerReader.open("postgresql://nobody@127.0.0.1:1/none", "responses", max_bytes=1)
     assert (await away.find("k", previous(identity(call_id())))).missing == "away"
     await away.close()
+
+
+async def test_a_long_conversation_is_read_in_a_few_queries(url: str, reader: AnswerReader) -> None:
+    last = await chain(url, 40)
+    asked: list[str] = []
+    sqlalchemy.event.listen(reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2]))
+    assert (await reader.find("k", previous(last))).answers == 40
+    assert len(asked) <= 5, asked
+
+
+async def test_what_only_looks_like_the_answer_before_leads_nowhere(url: str, reader: AnswerReader) -> None:
+    """PostgreSQL's guess is the first field of that name, also one that is nested: what is gone on with is read of the request."""
+    other = await keep(url, call_id(NOW - 5000), "other")
+    first = await keep(url, call_id(NOW - 1000), "first")
+    decoy = {"metadata": {"previous_response_id": other}}
+    call = call_id(NOW - 900)
+    body = json.dumps({"model": "m"} | decoy | {"input": "asked second", "previous_response_id": first}).encode()
+    async with AuditInserter(url) as inserter:
+        end = EndRecord(call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200)
+        await inserter.insert([call_record(call, key="k", dialect="responses"), released(call, "second"), end], {call: body})
+    found = await reader.find("k", previous(await keep(url, call_id(NOW), "third", previous=identity(call))))
+    assert not found.missing and found.calls == ["call_first", "call_second", "call_third"]
+
+
+async def test_a_key_has_half_of_the_places_for_lookups(url: str) -> None:
+    """24 lookups of ids that never were wait at their key's expense: another key's is answered at once."""
+    places = RoundRobin(LOOKUPS_AT_ONCE)
+    most = 0
+
+    @contextlib.asynccontextmanager
+    async def turn(key: str) -> AsyncIterator[None]:
+        nonlocal most
+        async with places.place(key):
+            most = max(most, places._of.get("greedy", 0))
+            yield
+
+    reader = AnswerReader.open(url, "responses", max_bytes=BODY_BYTES, turn=turn)
+    mine = await keep(url, call_id(), "x", key="innocent")
+    greedy = [asyncio.create_task(reader.one("greedy", identity(call_id()))) for _ in range(24)]
+    await asyncio.sleep(0)
+    assert await reader.one("innocent", mine) is not None
+    assert not all(task.done() for task in greedy), "it waited for none of them"
+    assert await asyncio.gather(*greedy) == [None] * 24 and most == LOOKUPS_AT_ONCE // 2
+    await reader.close()
