@@ -318,6 +318,7 @@ class Pool:
         self._idle: dict[tuple[str, int, bool], list[Line]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
+        self._trusted: tuple[tuple[str, int, int], ...] = ()
 
     async def post(self, origin: Origin, head: bytes, body: bytes, sink: Sink, *, when_again: Callable[[], None] | None = None) -> None:
         """Send a request whose head is from `origin.head`; returns after `sink.on_end`.
@@ -354,12 +355,17 @@ class Pool:
                 return line
         return None
 
+    def _trusting(self) -> ssl.SSLContext:
+        """Return the context for new connections, made anew when the trusted certificates were replaced: that takes 30 ms."""
+        trusted = _trusted()
+        if self._tls is None or trusted != self._trusted:
+            self._tls, self._trusted = ssl.create_default_context(), trusted
+            self._tls.set_alpn_protocols(["http/1.1"])
+        return self._tls
+
     async def _connect(self, origin: Origin) -> Line:
         loop = asyncio.get_running_loop()
-        if origin.is_tls and self._tls is None:
-            self._tls = ssl.create_default_context()
-            self._tls.set_alpn_protocols(["http/1.1"])
-        tls, name = (self._tls, origin.host) if origin.is_tls else (None, None)
+        tls, name = (self._trusting(), origin.host) if origin.is_tls else (None, None)
 
         def make() -> Line:
             return Line(self, origin.key)
@@ -467,3 +473,14 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _trusted() -> tuple[tuple[str, int, int], ...]:
+    """Where the trusted certificates lie, and which files they are: others once somebody replaced them."""
+    paths, found = ssl.get_default_verify_paths(), []
+    for path in (paths.cafile, paths.capath):
+        with contextlib.suppress(OSError):
+            if path:
+                shown = os.stat(path)
+                found.append((path, shown.st_ino, shown.st_mtime_ns))
+    return tuple(found)

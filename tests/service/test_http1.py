@@ -377,3 +377,19 @@ async def test_only_a_provider_with_a_trusted_certificate_of_its_name_gets_a_req
                 await post(server, by, origin=origin)
             assert failed.value.error_code == "upstream_tls" and "certificate" in str(failed.value.__cause__)
             assert not server.bodies
+
+
+async def test_certificates_that_are_replaced_are_trusted_by_the_next_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    pem, context = certificate(tmp_path, "127.0.0.1")
+    before, _ = certificate(tmp_path / "other", "127.0.0.1")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(before.read_bytes())
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    async with provider(say_ok, context) as server, pool() as by:
+        origin = Origin(f"https://127.0.0.1:{server.port}")
+        with pytest.raises(UpstreamUnreachable):
+            await post(server, by, origin=origin)
+        (tmp_path / "new.pem").write_bytes(pem.read_bytes())
+        (tmp_path / "new.pem").rename(trusted)
+        assert (await post(server, by, origin=origin)).size == 5
