@@ -35,6 +35,7 @@ LARGE_BYTES = int(15.5 * 10**6)
 WORDS, FIRST, CALL = "text-100000-50000-32", "text-2-0-32", "tool-1-0-64"
 """Models of the upstream (`bench.scripted`): a word every 50 ms without end, a short answer, a tool call."""
 SILENCE_S, TOOL_TIMES, TOOL_S, GONE_S = 1.0, 2.0, 1.5, 15.0
+NEVER_S = 3600.0
 LEFT_BYTES = 16 * MIB
 """Redis keeps small keys of ended calls for a minute."""
 KEYS = {"innocent": "sk-bench-innocent", "attacker": "sk-bench-attacker"}
@@ -51,6 +52,17 @@ class Attacker:
     async def post(self, path: str, body: bytes) -> bytes:
         """Send a request and read its answer; empty where it was refused, after the second that clients are asked to wait."""
         return await self._ask("POST", path, body)
+
+    async def ask(self, model: str) -> bytes:
+        """Ask a model of the hostile upstream."""
+        return await self.post("/v1/chat/completions", _chat(f"hostile-{model}"))
+
+    async def ask_and_not_read(self, model: str) -> None:
+        """The same, but the answer is never read."""
+        url = self._url + "/v1/chat/completions"
+        async with self._session.post(url, data=_chat(f"hostile-{model}"), headers=self._headers) as answer:
+            self.answers[str(answer.status)] += 1
+            await asyncio.sleep(NEVER_S if answer.status == 200 else 1.0)
 
     async def get(self, path: str) -> bytes:
         """Likewise."""
@@ -86,6 +98,10 @@ class Attacker:
         async with asyncio.TaskGroup() as group:
             for _ in range(count):
                 group.create_task(again())
+
+
+def _chat(model: str) -> bytes:
+    return json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 
 
 def _id(answer: bytes, begins: str) -> str:
@@ -150,10 +166,43 @@ async def asking_for_nothing(attacker: Attacker) -> AsyncIterator[None]:
     await attacker.threads(24, one)
 
 
+async def small_deltas(attacker: Attacker) -> AsyncIterator[None]:
+    """Ten streams of 20,000 deltas of one letter."""
+    yield
+    await attacker.threads(10, lambda: attacker.ask("text-20000-0-1"))
+
+
+async def more_small_deltas(attacker: Attacker) -> AsyncIterator[None]:
+    """Thirty of them."""
+    yield
+    await attacker.threads(30, lambda: attacker.ask("text-20000-0-1"))
+
+
+async def small_fragments(attacker: Attacker) -> AsyncIterator[None]:
+    """Thirty tool calls whose arguments come letter by letter."""
+    yield
+    await attacker.threads(30, lambda: attacker.ask("tool-20000-0-1"))
+
+
+async def unread_answers(attacker: Attacker) -> AsyncIterator[None]:
+    """Twenty streams of 32 MB that nobody reads."""
+    yield
+    await attacker.threads(20, lambda: attacker.ask_and_not_read("text-32000-0-1000"))
+
+
+async def judged_calls(attacker: Attacker) -> AsyncIterator[None]:
+    """Forty answers at once of 128 tool calls, each of which a judge is asked about."""
+    yield
+    await attacker.threads(40, lambda: attacker.ask("calls-128-0-64"))
+
+
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
-    for attack in (large_bodies, long_open_bodies, going_on_with_much, referring_to_much, reading_much_again, asking_for_nothing)
-}
+    for attack in (
+        large_bodies, long_open_bodies, going_on_with_much, referring_to_much, reading_much_again, asking_for_nothing,
+        small_deltas, more_small_deltas, small_fragments, unread_answers, judged_calls,
+    )
+}  # fmt: skip
 
 # --- conversations ---
 
@@ -397,12 +446,15 @@ def main() -> None:
         print("\n".join(f"{name}: {(attack.__doc__ or '').strip()}" for name, attack in ATTACKS.items()))
         return
     chosen = args.attacks or known
-    with serving("bench.scripted") as upstream:
+    with serving("bench.scripted") as upstream, serving("bench.scripted") as hostile:
         keys = [
             {"name": name, "sha256": digest(key), "roles": ["client", "auditor"] if name == "innocent" else ["client"]}
             for name, key in KEYS.items()
         ]
-        with started(config(upstream) | {"keys": keys}) as place:
+        made = config(upstream)
+        made["upstreams"]["hostile"] = {"dialect": "openai", "base_url": f"{hostile}/v1"}
+        made["models"].insert(0, {"match": "hostile-*", "upstream": "hostile"})
+        with started(made | {"keys": keys}, "--policy-workers", "2") as place:
             measure(place, "warm", 2.0)
             rows = [measure(place, "quiet", min(args.seconds, 10.0))]
             for name in chosen:

@@ -16,7 +16,7 @@ from typing import Any
 import uvloop
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
-_MODEL = re.compile(rb'"model": ?"(text|tool|calls)-(\d+)-(\d+)-(\d+)"')
+_MODEL = re.compile(rb'"model": ?"(?:hostile-)?(text|tool|calls)-(\d+)-(\d+)-(\d+)"')
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 STAMP_CHARACTERS = 24
 

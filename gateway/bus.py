@@ -36,6 +36,8 @@ ALIVE_MS = 15_000
 """Expiry of a heartbeat, for the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
+READ_TOGETHER = 10
+"""Entries of the reply stream that are taken in one turn of the loop."""
 UNTAKEN = 3
 """After this many calls in a row without a worker, and with nothing received meanwhile, it is not just one call at a bad moment."""
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
@@ -252,20 +254,28 @@ class Bus:
             entries = await replies.next()
             if not entries:
                 continue
-            self._is_reading, self.untaken = True, 0
-            for _, fields in entries:
-                try:
-                    entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
-                    for blob in layout.blobs(fields):
-                        self._take(shard, blob, entry)
-                except NOT_AN_ANSWER as error:
-                    log.error("unreadable entry of the reply stream", extra={"shard": shard, "error": type(error).__name__})
-            self._is_reading = False
-            self._relay()
+            self.untaken = 0
+            for start in range(0, len(entries), READ_TOGETHER):
+                self._take_together(shard, entries[start : start + READ_TOGETHER])
+                if start:
+                    # a read may bring hundreds, each with replies for sixty calls
+                    await asyncio.sleep(0)
             unread += len(entries)
             if unread > self.limits.reply_entries // 4:
                 unread = 0
                 await self._try_beat()
+
+    def _take_together(self, shard: int, entries: list[list[Any]]) -> None:
+        self._is_reading = True
+        for _, fields in entries:
+            try:
+                entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
+                for blob in layout.blobs(fields):
+                    self._take(shard, blob, entry)
+            except NOT_AN_ANSWER as error:
+                log.error("unreadable entry of the reply stream", extra={"shard": shard, "error": type(error).__name__})
+        self._is_reading = False
+        self._relay()
 
     def _again(self, shard: int) -> None:
         # what is read again may be another Redis'

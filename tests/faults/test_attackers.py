@@ -14,7 +14,9 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from bench.strain import serving
 from protocol.bounds import DEMO_BODY_BYTES
+from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.servers.product import CLIENT_KEY, Product, base_config, running
@@ -211,3 +213,44 @@ async def test_one_key_does_not_use_up_what_a_provider_takes(tmp_path: Path, red
             await asyncio.gather(*tasks, return_exceptions=True)
     assert b"6 of the 12 requests that the upstream 'slow' may be sent at once" in refusals[0] and b"retry-after: 1" in refusals[0]
     assert watch.asked and not watch.failed
+
+
+# --- many small steps ---
+
+
+async def small_deltas(product: Product, said: Counter[str]) -> None:
+    """Ask for 20,000 deltas of one letter, again and again."""
+    body = {"model": "text-20000-0-1", "stream": True, "messages": [{"role": "user", "content": "go"}]}
+    async with httpx.AsyncClient(base_url=product.url, headers=HEADERS, timeout=60) as client:
+        while True:
+            async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+                said[str(answer.status_code)] += 1
+                async for _ in answer.aiter_raw():
+                    pass
+
+
+@pytest.mark.timeout(120)
+async def test_one_key_with_many_small_steps(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+    """Before: others were silent for 2.8 s and waited 13 s for a tool call, as all was first come, first served."""
+    with slow_upstream() as upstream, serving("bench.scripted") as hostile:
+        config = upstream.into(base_config())
+        config["upstreams"]["hostile"] = {"dialect": "openai", "base_url": f"{hostile}/v1"}
+        config["models"].insert(0, {"match": "text-*", "upstream": "hostile"})
+        config["keys"][1]["policies"] = ["noop"]
+        with running(tmp_path, redis_url, database_url, config) as product:
+            async with innocents(product, 4, asking=2) as quiet:
+                await asyncio.sleep(WATCHED_S / 2)
+            said = Counter[str]()
+            async with innocents(product, 4, asking=2) as watch:
+                tasks = [asyncio.create_task(small_deltas(product, said)) for _ in range(10)]
+                await asyncio.sleep(WATCHED_S)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            # what it has caused is soon on record
+            audit = layout.audit_key(0)
+            await wait_until(lambda: product.redis.xlen(audit) == 0, timeout_s=15, what="nothing waits for the record")
+    figure("ten streams of 20,000 deltas by one key: longest silence of others", watch.longest_silence_s, "s")
+    assert said["200"]
+    assert not watch.ended and not watch.failed
+    assert watch.longest_silence_s < quiet.longest_silence_s + SILENCE_S
