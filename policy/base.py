@@ -237,6 +237,8 @@ Verdict = Allow | Block | Replace | Defer | AskJudge
 ALLOW = Allow()
 
 
+_DECIDING = ("on_request", "on_text", "on_text_end", "on_tool_call", "on_other")
+"""Hooks without any of which nothing is decided: the others prepare, or go on with what these began."""
 HOOKS = frozenset(("for_call", "on_request", "on_text", "on_text_end", "on_tool_call", "on_judgement", "on_other"))
 """What a policy overrides as methods of its class."""
 
@@ -267,7 +269,16 @@ class Policy:
     """How many times longer than rules and patterns its hooks take for a byte of a tool call's arguments: so many times sooner calls are
     decided beside the worker's loop, where they cannot delay others."""
 
+    is_noop: bool = False
+    """True where it is meant to let everything pass. A series that can refuse nothing is an error unless one of its policies says so."""
+
     context: Context
+
+    def why_idle(self) -> str:
+        """Return why it can neither refuse nor change anything, whatever a model says, and what to do about that; empty where it can."""
+        if any(getattr(type(self), hook) is not getattr(Policy, hook) for hook in _DECIDING):
+            return ""
+        return f"its class has none of the hooks that decide: write one of {', '.join(_DECIDING)}"
 
     def for_call(self, context: Context) -> Self:
         """Return this policy's copy for one call: it shares nothing that can change. Override to look at the call; call super."""

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from policy import call_state, preset
 from policy.base import HOOKS, Context, Policy, is_built_in
+from policy.hooks import check_hooks, raised_at
 from protocol.bounds import MAX_NAME_CHARS
 from protocol.config import Config, PolicyStep
 from protocol.config_faults import did_you_mean
@@ -81,6 +82,18 @@ def _expanded(series: Sequence[PolicyStep], digest: "hashlib._Hash") -> Iterator
             raise PolicyFailed(f"the preset {found.name!r} cannot be loaded: {_first_problem(error)}") from error
 
 
+def check_series(name: str, policies: Sequence[Policy]) -> None:
+    """Refuse a series that can refuse nothing, unless it says that it is meant to. Raises PolicyFailed."""
+    idle = [(policy, why) for policy in policies if (why := policy.why_idle())]
+    if len(idle) < len(policies) or any(policy.is_noop for policy in policies):
+        return
+    why = "; ".join(f"{policy.name or type(policy).__name__}: {why}" for policy, why in idle) or "it is empty"
+    raise PolicyFailed(
+        f"the policies {name!r} can refuse nothing, so every call would pass ({why}). Add a preset or rules; if all is to pass, say so by "
+        "`use: noop`"
+    )
+
+
 def unrouted(policy: Policy, config: Config) -> dict[str, str]:
     """Return the models that a policy defers to and no route takes, each with the sentence about it."""
     names = [name for route in config.models for name in (route.match, *route.listed) if name]
@@ -119,7 +132,7 @@ def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
     try:
         module = importlib.import_module(module_name) if use in BUILT_IN else _import(module_name, search_path)
     except Exception as error:
-        raise PolicyFailed(f"the policy {use!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise PolicyFailed(f"the policy {use!r} cannot be loaded: {_at(error)}{type(error).__name__}: {error}") from error
     kind = getattr(module, class_name, None)
     if not (isinstance(kind, type) and issubclass(kind, Policy)):
         raise PolicyFailed(f"the policy {use!r} cannot be loaded: {class_name} is not a class derived from policy.base.Policy")
@@ -156,6 +169,8 @@ def _import_file(path: Path) -> ModuleType:
 
 def _made(step: PolicyStep, kind: type[Policy]) -> Policy:
     try:
+        if not is_built_in(kind):
+            check_hooks(kind)
         _check_arguments(kind, step.options)
         policy = kind(**step.options)
         if not is_built_in(kind):
@@ -166,7 +181,17 @@ def _made(step: PolicyStep, kind: type[Policy]) -> Policy:
     except ValidationError as error:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {_first_problem(error)}") from error
     except Exception as error:
-        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {str(error) or type(error).__name__}") from error
+        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """What an error says. A ValueError speaks of the options; where another was raised matters too."""
+    said = str(error) or type(error).__name__
+    return said if isinstance(error, ValueError) else f"{_at(error)}{said}"
+
+
+def _at(error: Exception) -> str:
+    return f"{at}: " if (at := raised_at(error)) else ""
 
 
 def _check_arguments(kind: type[Policy], options: Mapping[str, object]) -> None:

@@ -78,6 +78,13 @@ def combined(scores: Sequence[Score], by: Sum, *, ignores_faults: bool = False) 
             return 1.0 / (1.0 + math.exp(min(_MAX_EXPONENT, -max(-_MAX_EXPONENT, exponent))))
 
 
+def highest(by: Sum, monitors: Sequence[str]) -> float:
+    """Return the most that scores of some of these monitors can come to."""
+    if by.how != "logit":
+        return 1.0
+    return max(combined([Score(name, float(by.weights.get(name, 0.0) > 0)) for name in monitors], by) or 0.0, 0.0)
+
+
 def _within(mean: float, values: Sequence[tuple[str, float]]) -> float:
     """The mean, which rounding must not put below all values: three scores at a step reach it together."""
     return min(1.0, max(mean, min(value for _, value in values)))

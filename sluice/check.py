@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 JUDGES = ("tool_judge", "policy.builtin.tool_judge:ToolJudge", "policy.builtin.tool_judge.ToolJudge")
 PRESET = "preset"
 CONTROLS = ("control", "policy.builtin.control:Control", "policy.builtin.control.Control")
-NOOPS = ("noop", "policy.builtin.noop:Noop", "policy.builtin.noop.Noop")
-_DECIDE = ("deny", "validate_schema")
-"""Options of `tool_rules` without which it blocks nothing, beside `allow`."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -61,19 +58,51 @@ def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Find
     series = document.raw.get("policies")
     found: list[Finding] = []
     for name, steps in series.items() if isinstance(series, Mapping) else ():
+        made: dict[int, list[Policy]] = {}
         for number, step in enumerate(steps if isinstance(steps, list) else ()):
             if isinstance(step, Mapping) and isinstance(step.get("use"), str) and all(isinstance(key, str) for key in step):
-                found += _load(document, ("policies", name, number), PolicyStep.model_validate(step), search_path)
+                made[number] = []
+                found += _load(document, ("policies", name, number), PolicyStep.model_validate(step), search_path, made[number])
+        if isinstance(steps, list) and len(made) == len(steps) and not any(one.place[:2] == ("policies", name) for one in found):
+            found += _idle(document, name, made)
     return found
 
 
-def _load(document: Document, place: tuple[str | int, ...], step: PolicyStep, search_path: Sequence[str]) -> list[Finding]:
+def _idle(document: Document, name: str, made: Mapping[int, Sequence["Policy"]]) -> Iterator[Finding]:
+    """Yield what of a series lets everything pass: all of it, or one of its policies beside others."""
+    from policy.loading import check_series
+
+    policies = [policy for several in made.values() for policy in several]
+    place, line = locate(document.root, ("policies", name))
+    try:
+        check_series(name, policies)
+    except PolicyFailed as error:
+        yield Finding("error", place, error.message, line)
+        return
+    if all(policy.why_idle() for policy in policies):
+        if name == "default":
+            said = "EVERYTHING PASSES: no rule and no judge decides about anything that a model says (add a preset or rules)"
+            yield Finding("warning", place, said, line)
+        return
+    for number, several in made.items():
+        for why in (policy.why_idle() for policy in several if not policy.is_noop):
+            if why:
+                place, line = locate(document.root, ("policies", name, number))
+                yield Finding("warning", place, f"it can refuse nothing: {why}", line)
+
+
+def _load(
+    document: Document, place: tuple[str | int, ...], step: PolicyStep, search_path: Sequence[str], made: "list[Policy]"
+) -> list[Finding]:
+    """Load a step and add what it stands for to `made`; return what is wrong with it."""
     from policy.loading import make
+    from sluice.time_limit import within_limit
 
     if step.use == PRESET:
-        return _load_preset(document, place, step)
+        return _load_preset(document, place, step, made)
     try:
-        return list(_unrouted(document, place, step, make(step, search_path=search_path)))
+        made.append(policy := within_limit(lambda: make(step, search_path=search_path)))
+        return list(_unrouted(document, place, step, policy))
     except PolicyFailed as error:
         cause = error.__cause__
         if isinstance(cause, ValidationError):
@@ -111,10 +140,10 @@ def _place_of(model: str, options: object) -> tuple[str | int, ...] | None:
 
 def preset_mistakes(step: PolicyStep) -> list[Finding]:
     """Return what is wrong with a preset and its options that stand in no file."""
-    return _load_preset(Document(""), (), step)
+    return _load_preset(Document(""), (), step, [])
 
 
-def _load_preset(document: Document, place: tuple[str | int, ...], step: PolicyStep) -> list[Finding]:
+def _load_preset(document: Document, place: tuple[str | int, ...], step: PolicyStep, made: "list[Policy]") -> list[Finding]:
     """Expand a preset and load what it stands for; what is wrong is said of its options."""
     from policy import preset
     from policy.loading import make
@@ -130,7 +159,7 @@ def _load_preset(document: Document, place: tuple[str | int, ...], step: PolicyS
         return findings(error, found.options_model(), document.root, place)
     for inner in series:
         try:
-            make(inner)
+            made.append(make(inner))
         except PolicyFailed as error:
             # an option of the preset is an option of one of its policies, which looks at its value
             said = error.message.removeprefix(f"the policy {inner.use!r} cannot be loaded: ")
@@ -231,28 +260,17 @@ def start_warnings(config: Config, role: str) -> list[Finding]:
 
 
 def policy_warnings(config: Config) -> Iterator[Finding]:
-    """Yield whether anything decides at all, and what holds where the file does not say."""
+    """Yield what holds where the file does not say."""
     if "policies" not in config.model_fields_set:
         said = "none are given, so the shipped ones hold: `default` (the preset coding-agent), `demo` (patterns, the demo judge) and `noop`"
         yield Finding("note", ("policies",), said)
-    if passes_everything(config.policies.get("default")):
-        said = "EVERYTHING PASSES: no rule and no judge decides about anything that a model says (add a preset or rules)"
-        yield Finding("warning", ("policies", "default"), said)
 
 
-def passes_everything(steps: Sequence[PolicyStep] | None) -> bool:
-    """Does a series decide about nothing: is it empty, or `noop`, rules without a rule and `control` that only looks, alone?"""
-    return steps is not None and all(map(_decides_nothing, expanded(steps)))
+def passes_everything(steps: Sequence[PolicyStep], search_path: Sequence[str] = ()) -> bool:
+    """Can a series, which has no mistakes, refuse and change nothing?"""
+    from policy.loading import make
 
-
-def _decides_nothing(step: PolicyStep) -> bool:
-    given = step.options.get
-    if step.use in CONTROLS:
-        acts = given("threshold") is not None or any(
-            not isinstance(one, Mapping) or one.get("do") != "allow" for one in given("steps") or ()
-        )
-        return given("observe") is True or not (acts or given("critical"))
-    return step.use in NOOPS or (step.use == "tool_rules" and not any(map(given, _DECIDE)) and given("allow") is None)
+    return all(make(step, search_path=search_path).why_idle() for step in expanded(steps))
 
 
 def can_judge(config: Config, model: str) -> bool:

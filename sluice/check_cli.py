@@ -97,7 +97,7 @@ def _try(
 
 
 def _as_object(tried: trial.Tried) -> dict[str, Any]:
-    return {name: getattr(tried, name) for name in ("outcome", "policy", "rule", "reason", "judge", "text", "arguments")}
+    return {name: getattr(tried, name) for name in ("outcome", "policy", "rule", "reason", "fault", "judge", "text", "arguments")}
 
 
 def _shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can_judge: bool) -> str:
@@ -105,6 +105,7 @@ def _shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can
     by = f" by {tried.policy}" if tried.policy else ""
     by += f", rule {tried.rule!r}" if tried.rule else ""
     by += f" (reason: {tried.reason})" if tried.reason else ""
+    by += f": {printable(tried.fault)}" if tried.fault else ""
     changed = "changed" if call is None else "its arguments are replaced"
     asked = "No rule blocks it, so the judge decides" if can_judge else "No route leads it to an upstream, so the call is blocked"
     said = {

@@ -10,12 +10,13 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from protocol.config import Config, Key
-from sluice.check import counts, unknown_policies, warnings
+from protocol.errors import PolicyFailed
+from sluice.check import counts, expanded, passes_everything, unknown_policies, warnings
 from sluice.errors import NotFit, SettingsError, StartError, Unavailable
 from sluice.policy_set import policy_set
 from sluice.settings import place
@@ -185,7 +186,7 @@ def check_all(
         ("identity", lambda: check_identity(redis_url, database_url)),
         ("keys", lambda: check_keys(config, database_url)),
     ]
-    found = [*_configuration(config), _name_set(config, search_path)]
+    found = [*_configuration(config), _name_set(config, search_path), *_try_policies(config, search_path)]
     progress("asking Redis and PostgreSQL ...")
     found += _side_by_side(checks)
     away = {name for name, state, _ in found if state == "failed"}
@@ -237,6 +238,31 @@ def _configuration(config: Config) -> list[tuple[str, str, str]]:
     """What a configuration without mistakes makes of itself: series that decide nothing, judges and keys that are not there."""
     warned = [one.sentence for one in warnings(config) if one.level == "warning"]
     return [("configuration", "warning", sentence) for sentence in warned] or [("configuration", "ok", counts(config))]
+
+
+def _try_policies(config: Config, search_path: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Let each series decide about a tool call and a text, as it would for a client: a hook that fails blocks whatever it is given."""
+    from policy.loading import check_series, make
+    from sluice.trial import try_call, try_text
+
+    is_well = True
+    for name, steps in config.policies.items():
+        try:
+            tried = (
+                try_call(config, name, "bash", '{"command": "ls"}', search_path=search_path),
+                try_text(config, name, "Hello.", search_path=search_path),
+            )
+            check_series(name, [make(step, search_path=search_path) for step in expanded(steps)])
+            said = [("warning", f"a hook of the policies {name!r} fails, which blocks: {one.fault}") for one in tried if one.fault]
+            if name == "default" and passes_everything(steps, search_path):
+                said.append(("warning", "the policies 'default' can refuse nothing: EVERYTHING PASSES"))
+        except PolicyFailed as error:
+            said = [("failed", error.message)]
+        for state, sentence in said:
+            is_well = False
+            yield "policies", state, sentence
+    if is_well:
+        yield "policies", "ok", ""
 
 
 def _name_set(config: Config, search_path: Sequence[str]) -> tuple[str, str, str]:

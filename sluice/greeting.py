@@ -61,7 +61,7 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
         )  # fmt: skip
         is_lost = tried.outcome == "ask" and not check.can_judge(config, tried.judge)
         said[name] = f"{_WANTS[name]}; {_NOBODY.format(tried.judge) if is_lost else _says(tried, series)}:"
-    if check.passes_everything(config.policies[series]):
+    if check.passes_everything(config.policies[series], search_path):
         said["warning"] = f"NOTHING IS CONTROLLED: the policy {series!r} lets everything pass"
     return said
 

@@ -1,8 +1,8 @@
 """Loads a configuration for `sluice up` before anything starts, and collects what the start-up text says when everything runs.
 
 A separate process loads the policies. Side effects of importing a user's own policy (prints, threads, an exit, an endless loop) so stay out
-of the launcher, and loaded modules do not stay in its memory. It answers with lines of JSON, in this order: the mistakes in the file; the
-policies' verdicts on the calls that the start-up text shows; names in keys that do not exist.
+of the launcher, and loaded modules do not stay in its memory. It answers with lines of JSON, in this order: the mistakes in the file; what
+it is warned of; the policies' verdicts on the calls that the start-up text shows; names in keys that do not exist.
 """
 
 import asyncio
@@ -67,6 +67,11 @@ class Rehearsal:
         if said:
             raise Mistakes(self._file, [Finding("error", tuple(place), text, line) for place, text, line in said])
 
+    def warnings(self) -> list[Finding]:
+        """Return what the loaded policies are warned of; after `refuse`."""
+        said = self._answer("warnings", ANSWER_S) or []
+        return [Finding("warning", tuple(place), text, line) for place, text, line in said]
+
     def shows(self) -> Shows | None:
         """Return what the policies make of the calls of the start-up text; None where that is not known in time."""
         said = self._answer("shows", ANSWER_S)
@@ -127,8 +132,10 @@ def _be_the_child(launcher: int, asked: int, telling: int, answers: Callable[[],
 
 
 def _answers(document: Document, search_path: Sequence[str], series: str, asked: int) -> Iterator[tuple[str, Any]]:
-    wrong = [one for one in check.examine(document, search_path) if one.level == "error"]
+    found = check.examine(document, search_path)
+    wrong = [one for one in found if one.level == "error"]
     yield "mistakes", [[one.place, one.text, one.line] for one in wrong]
+    yield "warnings", [[one.place, one.text, one.line] for one in found if one.level == "warning"]
     config = document.config
     if wrong or config is None:
         return

@@ -3,19 +3,23 @@
 The model's answer is made up here. A judge is asked only where who tries brings one, as `demo_judgement` is.
 """
 
+import contextlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from policy.base import Judgement, JudgeQuestion
 from policy.loading import load
+from policy.session import chain
 from policy.session.effects import SESSION_VERSION
 from protocol.config import DEMO_JUDGE, Config
 from protocol.dialects import DEFAULT
 from protocol.events import TextDelta
 from protocol.records import BlockRecord, ToolCallRecord
 from sluice.sessions import Fed, Series
+from sluice.time_limit import within_limit
 
 Ask = Callable[[JudgeQuestion], Judgement | None]
 """Answers for a judge; None: it cannot be asked here."""
@@ -27,8 +31,8 @@ _MESSAGES = ({"role": "user", "content": "(a trial of the policies)"},)
 class Tried:
     """What came of it. `text` is what the client reads; `arguments` what the tool would be called with (empty: it is not called).
 
-    `policy`, `rule` and `reason` say who decided, as far as that is known; `judge` is the model that was or would be asked. `defer`:
-    another model would be asked for the turn, which is not tried.
+    `policy`, `rule` and `reason` say who decided, as far as that is known; `fault`: which hook failed, and where; `judge` is the model that
+    was or would be asked. `defer`: another model would be asked for the turn, which is not tried.
     """
 
     outcome: Outcome
@@ -38,6 +42,7 @@ class Tried:
     rule: str = ""
     reason: str = ""
     judge: str = ""
+    fault: str = ""
 
 
 def ask_nobody(question: JudgeQuestion) -> None:
@@ -75,6 +80,32 @@ def try_text(config: Config, series: str, text: str, *, search_path: Sequence[st
 
 
 def _try(config: Config, series: str, message: dict[str, Any], request: dict[str, Any], search_path: Sequence[str], ask: Ask) -> Tried:
+    with _noted_faults() as faults:
+        tried = within_limit(lambda: _played(config, series, message, request, search_path, ask))
+    return replace(tried, fault="; ".join(faults))
+
+
+@contextlib.contextmanager
+def _noted_faults() -> Iterator[list[str]]:
+    """Collect what the log says of hooks that fail meanwhile."""
+    faults: list[str] = []
+    handler = logging.Handler()
+
+    def note(record: logging.LogRecord) -> None:
+        if record.getMessage() == "policy fault":
+            said = vars(record)
+            faults.append(f"{said['hook']} of {said['policy']}: {said['error']}{' at ' + said['at'] if said.get('at') else ''}")
+
+    handler.emit = note  # type: ignore[method-assign]
+    logger = logging.getLogger(chain.__name__)
+    logger.addHandler(handler)
+    try:
+        yield faults
+    finally:
+        logger.removeHandler(handler)
+
+
+def _played(config: Config, series: str, message: dict[str, Any], request: dict[str, Any], search_path: Sequence[str], ask: Ask) -> Tried:
     policies, revision = load(config.policies[series], search_path=search_path, session_version=SESSION_VERSION, config=config)
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     answer = {

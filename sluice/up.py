@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ from sluice.config_file import Document, read
 from sluice.errors import Busy, SettingsError, StartError
 from sluice.forks import ForkServer
 from sluice.greeting import Shows, greeting
+from sluice.mistakes import Finding
 from sluice.own_key import own_key
 from sluice.private import write_private
 from sluice.processes import Spec, die_with_parent, sweep
@@ -132,17 +133,18 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[
             forks = ForkServer.start(main)  # before there is a loop
             try:
                 rehearsal.refuse()
-                _warn(document)
+                _warn(document, rehearsal.warnings())
                 asyncio.run(_Launcher(plan, forks).run())
             finally:
                 forks.close()
 
 
-def _warn(document: Document) -> None:
+def _warn(document: Document, of_policies: Sequence[Finding]) -> None:
     """Say what a configuration without mistakes will not do. Without a file there is nothing that somebody could have meant."""
     if document.config is not None and document.file:
-        for one in check.warnings(document.config):
-            say(f"{one.level}: {replace(one, line=document.line(one.place)).within(document.file)}")
+        found = [replace(one, line=document.line(one.place)) for one in check.warnings(document.config)]
+        for one in dict.fromkeys((*found, *of_policies)):
+            say(f"{one.level}: {one.within(document.file)}")
 
 
 def say(text: str) -> None:

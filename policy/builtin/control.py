@@ -88,9 +88,10 @@ class Control(Policy):
         self.options = own = Options.model_validate(options)
         self._watches = _made(own.monitors)
         given = own.steps or ([StepOptions(at=own.threshold, do="block")] if own.threshold is not None else [])
-        self._steps = tuple(Step(step.at, step.do, step.model) for step in given)
-        self._top = max((step.at for step in self._steps), default=None)
         self._sum = Sum(own.combine, own.weights, own.intercept)
+        self._steps = tuple(Step(step.at, step.do, step.model) for step in given)
+        self._check_reach()
+        self._top = max((step.at for step in self._steps), default=None)
         self._places = Places(own.project, own.home, own.hosts)
         if any(rule.reads_effects for rule in own.critical):
             load_parser()
@@ -107,7 +108,37 @@ class Control(Policy):
         models = [step.model for step in self._steps] + [own.on_critical.model if own.critical else ""]
         self.defers_to = () if own.observe else tuple(dict.fromkeys(filter(None, models)))
         self.release = own.release
+        self.is_noop = own.observe
         self._runs: dict[int, _Run] = {}
+
+    def _check_reach(self) -> None:
+        """Refuse monitors that would never measure, and steps that no score could reach. Raises ValidationError with their place."""
+        wrong, highest = list[InitErrorDetails](), 0.0
+        measuring: list[str] = []
+        given = [step.called for step in self.options.monitors]
+        for watch in self._watches:
+            if watch.at is not None and watch.at > highest:
+                before = f"come to {figure(highest)} at most" if measuring else "are none (those that ask a judge stand last)"
+                error = ValueError(f"the monitors before it {before}, so it never measures: take `at` out, or put another before it")
+                wrong.append(_fault(error, watch.at, given.index(watch.name), "at"))
+                continue
+            measuring.append(watch.name)
+            highest = max(highest, protocols.highest(self._sum, measuring))
+        for number, step in enumerate(self._steps if self._watches else ()):
+            if step.at > highest:
+                place: tuple[int | str, ...] = ("steps", number, "at") if self.options.steps else ("threshold",)
+                error = ValueError(f"no score reaches it: all monitors together come to {figure(highest)} at most")
+                wrong.append({"type": "value_error", "loc": place, "input": step.at, "ctx": {"error": error}})
+        if wrong:
+            raise ValidationError.from_exception_data("Options", wrong)
+
+    def why_idle(self) -> str:
+        """Without a step that does something, and without critical calls, nothing comes of the scores."""
+        if self.options.observe:
+            return "`observe: true` allows everything"
+        if self._critical or any(step.do != "allow" for step in self._steps):
+            return ""
+        return "nothing is done about its scores: give `threshold`, `steps` that block or defer, or `critical`"
 
     def for_call(self, context: Context) -> Self:
         """Give the call monitors of its own."""

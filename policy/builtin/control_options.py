@@ -91,6 +91,12 @@ class Audit(_Strict):
     budget: Budget | None = None
     """The most there may be. Unset: no bound."""
 
+    @model_validator(mode="after")
+    def _chooses_some(self) -> Self:
+        if not self.rate and self.at is None:
+            raise ValueError("a `rate` of 0 without `at` chooses no decision: give one of them, or take `audit` out")
+        return self
+
 
 class Options(_Strict):
     """Options of `control`."""

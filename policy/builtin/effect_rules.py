@@ -5,7 +5,7 @@ everything in it is: every command, redirect, assignment, path and address, and 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
 
@@ -32,6 +32,9 @@ PathScopes = Annotated[tuple[PathScope, ...], AfterValidator(_check_some)]
 HostScopes = Annotated[tuple[HostScope, ...], AfterValidator(_check_some)]
 
 
+_HOSTS = frozenset[str](get_args(HostScope))
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,6 +54,12 @@ class Does(_Strict):
     """The command or tool that does it. Unset: any."""
     argument: str | Several | None = None
     """Only what stands in this top-level argument, or one of these. Unset: in any."""
+
+    @model_validator(mode="after")
+    def _can_be(self) -> "Does":
+        if self.effects is not None and set(self.effects) == {"network"} and self.scope is not None and _HOSTS.isdisjoint(self.scope):
+            raise ValueError(f"nothing is asked over a network in the scope {self.scope[0]!r}: a host is {', '.join(sorted(_HOSTS))}")
+        return self
 
     @property
     def sources(self) -> tuple[Source, ...] | None:

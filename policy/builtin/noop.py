@@ -8,3 +8,4 @@ class Noop(Policy):
 
     name = "noop"
     keeps_request = False
+    is_noop = True

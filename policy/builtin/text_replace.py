@@ -49,6 +49,8 @@ class Replacement(BaseModel):
     def _is_one(self) -> Self:
         if (self.find is None) == (self.pattern is None):
             raise ValueError("give either `find` or `pattern`")
+        if self.find == self.replace:
+            raise ValueError("`replace` is the same as `find`, so nothing changes")
         if self.pattern is not None:
             compiled = compile_re2(self.pattern)
             if any(int(group) > compiled.groups for group in _GROUP.findall(self.replace)):

@@ -61,6 +61,12 @@ class ToolJudge(Policy):
         mine._monitor = self._monitor.for_call(context)
         return mine
 
+    def why_idle(self) -> str:
+        """Where it is about no tool, or about no call, nobody is asked."""
+        if self.options.tools == [] or self.options.only == ():
+            return "`tools` or `only` is empty, so no call is judged: name something, or take the option out"
+        return ""
+
     def on_request(self, request: ChatRequest) -> None:
         """Keep what the policies before made of it: that is what the model reads."""
         if request is not self.context.request:

@@ -96,6 +96,15 @@ class Rule(_Strict):
     """The MCP server that runs the call, as `tool`. Unset: any, or none."""
 
     @property
+    def is_about_all(self) -> bool:
+        """Is it about each call of each tool?"""
+        return "*" in self._tools and self.model_fields_set <= {"name", "tool"}
+
+    @property
+    def _tools(self) -> list[NamePattern]:
+        return self.tool if isinstance(self.tool, list) else [self.tool]
+
+    @property
     def reads_effects(self) -> bool:
         """Must what a call does be known?"""
         return any(condition is not None for condition in (self.does, self.shell, self.paths, self.network))
@@ -118,6 +127,17 @@ class DenyRule(Rule):
     """The reason on record: `a-z`, `0-9` and `_`."""
     message: str = ""
     """What the client reads, within the frame of a notice."""
+
+    @model_validator(mode="after")
+    def _can_match(self) -> Self:
+        sql = self.sql
+        if not self._tools or self.server == []:
+            raise ValueError("a list of names is empty, so the rule is about no call: name something, or take the rule out")
+        if sql is not None and not sql.kinds and not sql.effects:
+            raise ValueError("`sql` names no kind and no effect, so the rule finds none: name something, or take the rule out")
+        if self.server is not None and self.executor in ("client", ["client"], "provider", ["provider"]):
+            raise ValueError("a call that the client or the provider runs has no `server`: the rule is about no call")
+        return self
 
     @model_validator(mode="after")
     def _replaces_by_something(self) -> Self:
@@ -395,6 +415,15 @@ class ToolRules(Policy):
         self._places = Places(self.options.project, self.options.home, self.options.hosts)
         self._blocks_unsure = self.options.unsure == "block" and any(rule.reads_effects for rule in self.options.deny)
         self.weight = weight_of((*(allow or ()), *self.options.deny))
+
+    def why_idle(self) -> str:
+        """Without rules nothing is refused, nor where one rule allows whatever there is."""
+        own = self.options
+        if own.deny or own.validate_schema or (own.allow is not None and not any(rule.is_about_all for rule in own.allow)):
+            return ""
+        return (
+            "a rule of `allow` names every call: name fewer" if own.allow else "it has no rules: give `allow`, `deny` or `validate_schema`"
+        )
 
     def for_call(self, context: Context) -> Self:
         """Give the call its own compiled tool schemas."""

@@ -30,6 +30,7 @@ from policy.base import (
     Verdict,
     is_built_in,
 )
+from policy.hooks import raised_at
 from policy.scores import Choice
 from policy.session import checked, nonces
 from protocol.bounds import MAX_ASKS
@@ -80,7 +81,8 @@ def _fault(policy: Policy, hook: str, call_id: str, problem: str = "") -> Block:
         raise error
     # without the traceback: an error's text can hold prompts
     problem = type(error).__name__ if error is not None else problem or "returned what the hook may not"
-    log.error("policy fault", extra={"policy": policy_name(policy), "hook": hook, "call_id": call_id, "error": problem})
+    at = raised_at(error, type(policy).__module__) if error is not None else ""
+    log.error("policy fault", extra={"policy": policy_name(policy), "hook": hook, "call_id": call_id, "error": problem, "at": at})
     return Block("fault")
 
 

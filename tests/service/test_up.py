@@ -327,7 +327,7 @@ def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(data_dir: 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
 def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_comes_of_it(data_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "sluice.yaml"
-    file.write_text(UPSTREAM + ROUTE + "policies:\n  default: []\n  judged: [{use: tool_judge, model: claude}]\n")
+    file.write_text(UPSTREAM + ROUTE + "policies:\n  default: [{use: noop}]\n  judged: [{use: tool_judge, model: claude}]\n")
     with up(data_dir, tmp_path, "--port", "0", "--config", str(file)) as launcher:
         printed = launcher.printed()
         assert "NOTHING IS CONTROLLED: the policy 'default' lets everything pass" in printed and "stops it" not in printed.replace(

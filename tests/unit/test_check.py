@@ -8,7 +8,7 @@ import pytest
 
 from protocol.config import Config, Key
 from protocol.errors import PolicyFailed
-from sluice import check
+from sluice import check, time_limit
 from sluice.config_file import parse
 from sluice.trial import Tried, demo_judgement, try_call, try_text
 
@@ -34,10 +34,7 @@ def test_missing_policies_are_said() -> None:
 @pytest.mark.parametrize(
     ("steps", "passes"),
     [
-        ("[]", True), ("[{use: noop}]", True), ("[{use: noop}, {use: 'policy.builtin.noop:Noop'}]", True), ("[{use: tool_rules}]", True),
-        ("[{use: tool_rules, deny: []}]", True), ("[{use: tool_rules, allow: []}]", False),
-        ("[{use: control, monitors: [{use: shell}]}]", True),
-        ("[{use: control, monitors: [{use: shell}], steps: [{at: 0.5, do: allow}]}]", True),
+        ("[{use: noop}]", True), ("[{use: noop}, {use: 'policy.builtin.noop:Noop'}]", True), ("[{use: tool_rules, allow: []}]", False),
         ("[{use: control, monitors: [{use: shell}], threshold: 0.5, observe: true}]", True),
         ("[{use: control, monitors: [{use: shell}], threshold: 0.5}]", False),
         ("[{use: control, critical: [{tool: x}]}]", False), ("[{use: preset, name: observe}]", True),
@@ -48,6 +45,127 @@ def test_a_default_that_lets_everything_pass_is_said_loudly(steps: str, passes: 
     found = said(f"policies:\n  default: {steps}\n")
     assert [one.startswith("warning 2: policies.default: EVERYTHING PASSES: ") for one in found] == [True] * passes
     assert said(f"policies:\n  default: [{{use: tool_rules, deny: [{{tool: x}}]}}]\n  other: {steps}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ("[]", "it is empty"),
+        ("[{use: tool_rules}]", "tool_rules: it has no rules"),
+        ("[{use: tool_rules, deny: []}]", "tool_rules: it has no rules"),
+        ("[{use: tool_rules, allow: [{tool: read}, {tool: ['x', '*']}]}]", "a rule of `allow` names every call"),
+        ("[{use: tool_judge, model: demo-judge, tools: []}]", "so no call is judged"),
+        ("[{use: tool_judge, model: demo-judge, only: []}]", "so no call is judged"),
+        ("[{use: control, monitors: [{use: shell}]}]", "nothing is done about its scores"),
+        ("[{use: control, monitors: [{use: shell}], steps: [{at: 0.5, do: allow}]}]", "nothing is done about its scores"),
+    ],
+)
+def test_a_series_that_can_refuse_nothing_is_a_mistake_unless_it_says_noop(steps: str, why: str) -> None:
+    decides = "policies:\n  default: [{use: tool_rules, deny: [{tool: x}]}]\n"
+    for name, line in (("other", 3), ("default", 2)):
+        [found] = said(f"{decides if line == 3 else 'policies:' + chr(10)}  {name}: {steps}\n")
+        assert found.startswith(f"error {line}: policies.{name}: the policies {name!r} can refuse nothing, so every call would pass (")
+        assert why in found and found.endswith("if all is to pass, say so by `use: noop`")
+    if steps != "[]":
+        assert said(f"policies:\n  default: {steps[:-1]}, {{use: noop}}]\n")[0].startswith("warning 2: policies.default: EVERYTHING PASSES")
+        [found] = said(f"{decides}  other: {steps[:-1]}, {{use: tool_rules, deny: [{{}}]}}]\n")
+        assert found.startswith("warning 3: policies.other.0: it can refuse nothing: ") and why.partition(": ")[2] in found
+
+
+@pytest.mark.parametrize(
+    ("step", "place", "why"),
+    [
+        ("use: control, monitors: [{use: shell, at: 0.2}], threshold: 0.5", "monitors.0.at", "so it never measures"),
+        ("use: control, monitors: [{use: model, model: demo-judge, at: 0.2}, {use: paths, at: 0.1}, {use: shell}], threshold: 0.5",
+            "monitors.1.at", "so it never measures"),
+        ("use: control, monitors: [{use: shell}], combine: logit, weights: {shell: 1}, intercept: -2, threshold: 0.5", "threshold",
+            "no score reaches it: all monitors together come to 0.2689 at most"),
+        ("use: control, monitors: [{use: shell}], threshold: 0.5, audit: {rate: 0}", "audit", "chooses no decision"),
+        ("use: tool_rules, deny: [{tool: []}]", "deny.0", "so the rule is about no call"),
+        ("use: tool_rules, deny: [{executor: client, server: x}]", "deny.0", "the rule is about no call"),
+        ("use: tool_rules, deny: [{sql: {dialect: any, kinds: []}}]", "deny.0", "so the rule finds none"),
+        ("use: tool_rules, deny: [{does: {effects: [network], scope: [project]}}]", "deny.0.does", "nothing is asked over a network"),
+        ("use: text_replace, rules: [{find: a, replace: a}]", "rules.0", "so nothing changes"),
+    ],
+)  # fmt: skip
+def test_an_option_under_which_nothing_could_happen_is_a_mistake(step: str, place: str, why: str) -> None:
+    found = said(f"policies:\n  default:\n    - {{use: tool_rules, deny: [{{}}]}}\n    - {{{step}}}\n")
+    assert [(one.partition(": policies.default.1.")[2].partition(":")[0], why in one) for one in found[:1]] == [(place, True)]
+    assert found[0].startswith("error 4: ")
+
+
+OWN = """
+from policy.base import ALLOW, Block, Policy
+class Base(Policy):
+    async def on_request(self, request):
+        return None
+class Mine(Base):
+    def on_toolcall(self, call):
+        return Block("x")
+    on_text = None
+    @staticmethod
+    def on_other(block):
+        return ALLOW
+    def on_judgement(self, call):
+        return ALLOW
+    onTextEnd = lambda self, block: ""
+    on_tool_call = property(lambda self: lambda call: ALLOW)
+    def for_call(self, context, more=1):
+        return super().for_call(context)
+class Idle(Policy):
+    def tool_call(self, call):
+        return Block("x")
+class Raises(Policy):
+    def on_tool_call(self, call):
+        return self.nothing
+class Endless(Policy):
+    def on_tool_call(self, call):
+        while True:
+            pass
+class Broken(Policy):
+    def __init__(self):
+        {}["x"]
+"""
+
+
+def own(tmp_path: Path, kind: str) -> list[str]:
+    (tmp_path / "own.py").write_text(OWN)
+    document = parse(f"policies:\n  default:\n    - use: own:{kind}\n", "x.yaml")
+    return [f"{one.level} {one.line}: {one.sentence}" for one in check.examine(document, (str(tmp_path),), {})]
+
+
+def test_hooks_that_nothing_would_call_are_named_with_file_and_line(tmp_path: Path) -> None:
+    [found] = own(tmp_path, "Mine")
+    assert found.startswith("error 3: policies.default.0: ")
+    file = tmp_path / "own.py"
+    wanted = {
+        7: "on_toolcall is no hook, so nothing would ever call it; did you mean 'on_tool_call'?",
+        9: "on_text is a NoneType and no method: write `def on_text(self, text, block)`",
+        11: "on_other is a staticmethod and no method", 13: "on_judgement takes other arguments than it is given",
+        15: "onTextEnd is no hook, so nothing would ever call it; did you mean 'on_text_end'?",
+        16: "on_tool_call is a property and no method", 4: "on_request waits or yields",
+    }  # fmt: skip
+    assert found.count("own.py line") == len(wanted)
+    for line, why in wanted.items():
+        assert f"{file} line {line}: {why}" in found
+    [found] = own(tmp_path, "Idle")
+    assert "own.py" not in found and "Idle: its class has none of the hooks that decide: write one of on_request, on_text," in found
+    [found] = own(tmp_path, "Broken")
+    assert found == f"error 3: policies.default.0: {file} line 31: 'x'"
+
+
+def test_a_hook_that_raises_is_named_with_file_and_line_and_one_without_an_end_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert own(tmp_path, "Raises") == []
+    config = Config.model_validate({"policies": {"default": [{"use": "own:Raises"}], "ends": [{"use": "own:Endless"}]}})
+    tried = try_call(config, "default", "bash", BASH, search_path=[str(tmp_path)])
+    at = f"{tmp_path / 'own.py'} line 24"
+    assert (tried.outcome, tried.reason, tried.fault) == ("block", "fault", f"on_tool_call of Raises: AttributeError at {at}")
+    assert [vars(one)["at"] for one in caplog.records if one.getMessage() == "policy fault"] == [at]
+    monkeypatch.setattr(time_limit, "LIMIT_S", 0.3)
+    with pytest.raises(PolicyFailed, match=rf"does not end: after 0.3 s it was in {tmp_path}/own.py line 2[78]"):
+        try_call(config, "ends", "bash", BASH, search_path=[str(tmp_path)])
 
 
 def test_a_variable_that_is_not_set_is_said_and_one_that_may_be_a_key_is_not_repeated() -> None:

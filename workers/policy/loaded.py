@@ -4,9 +4,10 @@ Everybody asks here, for each call or heartbeat, and keeps nothing; but a call k
 """
 
 import hashlib
+import logging
 
 from policy.base import Policy
-from policy.loading import load
+from policy.loading import check_series, load
 from policy.session.deferring import session_of
 from policy.session.effects import SESSION_VERSION, CallInfo, Tracer
 from policy.session.opening import no_policy
@@ -15,6 +16,7 @@ from protocol.errors import Overloaded, PipelineError, PolicyFailed
 from protocol.runtime import Runtime
 from streams.layout import Start
 
+log = logging.getLogger(__name__)
 Series = tuple[list[Policy], str]
 """The policies of a series, and their revision."""
 
@@ -28,6 +30,10 @@ class LoadedPolicies:
             name: load(steps, search_path=settings.search_path, session_version=SESSION_VERSION, config=self.config)
             for name, steps in self.config.policies.items()
         }
+        for name, (policies, _) in self.series.items():
+            check_series(name, policies)
+            if name == "default" and all(policy.why_idle() for policy in policies):
+                log.warning("everything passes: the policies `default` can refuse nothing")
         self.revisions = [f"{name}@{revision}" for name, (_, revision) in self.series.items()]
         """`NAME@REVISION` of each."""
 
