@@ -5,7 +5,7 @@ export PYTHONPATH := $(CURDIR)
 
 # A misspelled variable would be ignored without a word. Each goal takes these; empty ones count as not given.
 TAKES_up := PORT CONFIG DATA_DIR ARGS
-TAKES_test := ARGS
+TAKES_test := MINUTES ARGS
 TAKES_browser-test := ARGS
 TAKES_agents-test := ARGS
 TAKES_conformance := ARGS
@@ -26,11 +26,11 @@ up:  ## start everything on embedded servers; PORT=18080 CONFIG=FILE DATA_DIR=DI
 	@exec $(PYTHON) -m sluice.cli up $(call option,PORT,--port) $(call option,CONFIG,--config) $(call option,DATA_DIR,--data-dir) $(ARGS)
 
 # Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
-test:  ## unit, service and end-to-end tests, one more at once than there are cores; ARGS="-k name", ARGS="-n 0" for one after the other
+test:  ## unit, service and end-to-end tests, one more at once than there are cores; ARGS="-k name", ARGS="-n 0" for one after the other, MINUTES=60
 	@scripts/setup dev
 	@echo "skipped, for make browser-test: $(wildcard tests/browser/test_*.py)"
 	@echo "skipped, for make agents-test: $(wildcard tests/agents/test_*.py)"
-	@$(PYTHON) -m pytest --ignore tests/chaos --ignore tests/browser --ignore tests/agents -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@SLUICE_TEST_MINUTES=$(or $(MINUTES),60) $(PYTHON) -m pytest --ignore tests/chaos --ignore tests/browser --ignore tests/agents -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 browser-test:  ## the pages in Chromium, which it installs where it can; ARGS="-k name", SLUICE_SCREENSHOTS=DIR for pictures
 	@scripts/setup dev

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import settings
 
 from db.migrations.migrate import upgrade
-from tests.support.checks.record import fresh_database
+from tests.support.checks.record import fresh_database, now_ms
 from tests.support.servers.stores_shared import postgres_server, valkey_server
 from tests.support.upstreams.replay import Replay, replaying
 
-pytest_plugins = ["tests.support.checks.figures"]
+pytest_plugins = ["tests.support.checks.ending", "tests.support.checks.figures"]
 
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False, max_examples=200)
@@ -47,6 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """For `-n auto` one process more than there are cores: a third of the time of most tests with servers is waiting."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test has a time of its own."""
+    now_ms.cache_clear()
 
 
 def pytest_report_header() -> str:

@@ -29,7 +29,7 @@ from protocol.records import (
     ToolCallRecord,
     ToolReleaseRecord,
 )
-from tests.support.checks.record import NOW, call_id, call_record
+from tests.support.checks.record import call_id, call_record, now_ms
 from tests.support.servers.asked import pages_of
 from tests.support.servers.product import base_config
 from tests.support.servers.stores_shared import postgres_server
@@ -63,14 +63,14 @@ def long_call(call: str, *, chunks: int = 10_000, tools: int = 200) -> Iterator[
             raw += frames
             verdicts += [verdict] * len(frames)
             blocks += [index] * len(frames)
-        yield BlockRecord(call_id=call, block=text, at=NOW, kind="text", verdict="allow", reason="", policy="")
+        yield BlockRecord(call_id=call, block=text, at=now_ms(), kind="text", verdict="allow", reason="", policy="")
         yield from _decided(call, use, tool)
-    yield ChunksRecord(call_id=call, seq=1, at=NOW, raw=raw, verdicts=verdicts, blocks=blocks)  # type: ignore[arg-type]
+    yield ChunksRecord(call_id=call, seq=1, at=now_ms(), raw=raw, verdicts=verdicts, blocks=blocks)  # type: ignore[arg-type]
     for number, seq in enumerate(range(2, len(raw), 2)):
         payload = raw[seq]
         digest = sha256(payload).digest()
-        yield ReleaseRecord(call_id=call, number=number, number_next=number + 1, at=NOW, seq=seq, payload=payload, sha256=digest)
-    yield EndRecord(call_id=call, at=NOW + 9_000, state="ENDED", reason="complete", status=200, relayed=len(raw))
+        yield ReleaseRecord(call_id=call, number=number, number_next=number + 1, at=now_ms(), seq=seq, payload=payload, sha256=digest)
+    yield EndRecord(call_id=call, at=now_ms() + 9_000, state="ENDED", reason="complete", status=200, relayed=len(raw))
 
 
 def _arguments(tool: int) -> list[dict[str, Any]]:
@@ -82,14 +82,15 @@ def _decided(call: str, block: int, tool: int) -> Iterator[Record]:
     arguments = "".join(one["partial_json"] for one in _arguments(tool)).encode()
     is_blocked = tool % 10 == 0
     yield ToolCallRecord(
-        call_id=call, block=block, index=tool, at=NOW + 20, tool_call_id=f"toolu_{tool}", name="bash", arguments=arguments,
+        call_id=call, block=block, index=tool, at=now_ms() + 20, tool_call_id=f"toolu_{tool}", name="bash", arguments=arguments,
         released_arguments=None if is_blocked else arguments, executor="client", form="native",
         verdict="block" if is_blocked else "allow", reason="judge" if is_blocked else "", policy="tool_judge",
     )  # fmt: skip
-    yield ToolReleaseRecord(call_id=call, block=block, at=NOW + 25)
+    yield ToolReleaseRecord(call_id=call, block=block, at=now_ms() + 25)
     yield JudgementRecord(
-        call_id=call, block=block, step=0, at=NOW + 18, model="demo-judge", policy="tool_judge", probability=0.9 if is_blocked else 0.1,
-        threshold=0.6, explanation="because", prompt=b"p" * 4_000, reply=b"{}" * 100, latency_ms=12, attempts=1,
+        call_id=call, block=block, step=0, at=now_ms() + 18, model="demo-judge", policy="tool_judge",
+        probability=0.9 if is_blocked else 0.1, threshold=0.6,
+        explanation="because", prompt=b"p" * 4_000, reply=b"{}" * 100, latency_ms=12, attempts=1,
     )  # fmt: skip
 
 
@@ -98,7 +99,7 @@ def large_arguments(call: str, size: int = 5 * 2**20) -> Iterator[Record]:
     arguments = json.dumps({"content": "x" * size}).encode()
     yield call_record(call, dialect="anthropic", upstream="demo", session="large")
     yield ToolCallRecord(
-        call_id=call, block=0, index=0, at=NOW, tool_call_id="toolu", name="write", arguments=arguments, released_arguments=arguments,
+        call_id=call, block=0, index=0, at=now_ms(), tool_call_id="toolu", name="write", arguments=arguments, released_arguments=arguments,
         executor="client", form="native", verdict="allow", reason="", policy="",
     )  # fmt: skip
     pieces = [arguments[at : at + 2**16].decode() for at in range(0, len(arguments), 2**16)]
@@ -110,10 +111,10 @@ def large_arguments(call: str, size: int = 5 * 2**20) -> Iterator[Record]:
         frame({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": piece}}) for piece in pieces
     ]
     raw.append(frame({"type": "content_block_stop", "index": 0}))
-    yield ChunksRecord(call_id=call, seq=1, at=NOW, raw=raw, verdicts=["hold"] * len(raw), blocks=[-1] + [0] * (len(raw) - 1))
+    yield ChunksRecord(call_id=call, seq=1, at=now_ms(), raw=raw, verdicts=["hold"] * len(raw), blocks=[-1] + [0] * (len(raw) - 1))
     payload = b"".join(raw)
-    yield ReleaseRecord(call_id=call, number=0, number_next=1, at=NOW, seq=len(raw), payload=payload, sha256=sha256(payload).digest())
-    yield EndRecord(call_id=call, at=NOW + 9_000, state="ENDED", reason="complete", status=200, relayed=1)
+    yield ReleaseRecord(call_id=call, number=0, number_next=1, at=now_ms(), seq=len(raw), payload=payload, sha256=sha256(payload).digest())
+    yield EndRecord(call_id=call, at=now_ms() + 9_000, state="ENDED", reason="complete", status=200, relayed=1)
 
 
 def large_body(size: int = 16 * 2**20) -> bytes:
@@ -124,7 +125,7 @@ def large_body(size: int = 16 * 2**20) -> bytes:
 
 async def fill(url: str) -> dict[str, str]:
     """Put them on record; returns their ids."""
-    calls = {name: call_id(NOW + n) for n, name in enumerate(("long", "tools", "arguments", "body"))}
+    calls = {name: call_id(now_ms() + n) for n, name in enumerate(("long", "tools", "arguments", "body"))}
     async with AuditInserter(url) as inserter:
         for name, records in (
             ("long", long_call(calls["long"])), ("tools", long_call(calls["tools"], chunks=20_000, tools=2_000)),

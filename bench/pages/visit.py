@@ -31,7 +31,7 @@ from db.write.insert import AuditInserter
 from pages import links
 from protocol.records import Record
 from sluice.bench import Place, started
-from tests.support.checks.record import NOW, call_id, call_record
+from tests.support.checks.record import call_id, call_record, now_ms
 
 READERS = VIEWS = 20
 OF_KEY = 2
@@ -58,7 +58,7 @@ def most_mb(pids: list[int]) -> float:
 
 async def fill(url: str) -> dict[str, str]:
     """Put large calls on record; returns their ids."""
-    calls = {name: call_id(NOW + n) for n, name in enumerate(("page", "text", "body"))}
+    calls = {name: call_id(now_ms() + n) for n, name in enumerate(("page", "text", "body"))}
     body: list[Record] = [call_record(calls["body"], dialect="anthropic", upstream="demo")]
     async with AuditInserter(url) as inserter:
         for name, records in (("page", long_call(calls["page"], chunks=2_000, tools=40)), ("text", large_arguments(calls["text"]))):

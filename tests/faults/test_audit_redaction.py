@@ -19,7 +19,7 @@ from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from sluice import audit_cli
 from tests.conftest import SEED
-from tests.support.checks.record import NOW, call_id, call_record, fresh_database, release_record, rows
+from tests.support.checks.record import call_id, call_record, fresh_database, now_ms, release_record, rows
 from tests.support.checks.sealed import DAY_MS, Log, fill, insert, keep, many_rows, put_back, run, verified
 
 SECRET = "Xq7SECRETzebra"
@@ -30,7 +30,7 @@ def log(database_url: str) -> Iterator[Log]:
     """A filled record, of which one call holds a secret in every field that a client, a model or a judge can fill."""
     with fresh_database(database_url) as url:
         log = fill(url, random.Random(SEED), calls=6)
-        made = call_id(NOW + 100)
+        made = call_id(now_ms() + 100)
         asyncio.run(insert(url, *many_rows(made, random.Random(SEED), secret=SECRET), bodies={made: SECRET.encode()}))
         asyncio.run(set_aside(url, made))
         beside(url, made)
@@ -250,7 +250,7 @@ def test_a10_a_dry_drop_waits_for_nobody_and_answers_as_a_drop_would(database_ur
         asyncio.run(partitions(url, today))
         chance = random.Random(SEED)
         log = fill(url, chance, calls=3, days_ago=4)
-        late = call_id(NOW - 3 * DAY_MS)
+        late = call_id(now_ms() - 3 * DAY_MS)
         asyncio.run(insert(url, *many_rows(late, chance)))
 
         def drop(*how: str) -> Any:
@@ -283,7 +283,7 @@ def test_a10_old_days_are_dropped_below_a_checkpoint_and_the_rest_verifies(datab
         recent = [call_id() for _ in range(3)]
         for call in recent:
             asyncio.run(insert(url, *many_rows(call, chance)))
-        stray = call_id(NOW - 40 * DAY_MS)
+        stray = call_id(now_ms() - 40 * DAY_MS)
         asyncio.run(insert(url, *many_rows(stray, chance)))
 
         def drop(*more: str) -> Any:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from db.seals import checkpoints
 from protocol.records import EventRecord, Record, encode_records
 from streams import layout
-from tests.support.checks.record import NOW, chunks_record, fresh_database, rows
+from tests.support.checks.record import chunks_record, fresh_database, now_ms, rows
 from tests.support.checks.sealed import run, verified
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config
 from tests.support.waiting import wait_for
@@ -88,7 +88,7 @@ def test_a1_a_record_that_comes_after_the_seal_is_covered_before_it_leaves_redis
     made = call(product)
     wait_for(lambda: seals(product, made) == 1)
     late: list[Record] = [
-        EventRecord(call_id=made, kind="fenced", number=1, at=NOW, detail="FENCED worker old"),
+        EventRecord(call_id=made, kind="fenced", number=1, at=now_ms(), detail="FENCED worker old"),
         chunks_record(made, [b"from a worker that had lost the call"], seq=5000),
     ]
     product.redis.xadd(layout.audit_key(0), {layout.BLOB: encode_records(late)})

@@ -24,7 +24,7 @@ from db.seals.seal import Sealer
 from db.seals.verify import verify, verify_part
 from protocol.errors import InvalidRequest
 from tests.conftest import SEED
-from tests.support.checks.record import NOW, call_id, chunks_record, fresh_database, rows, whole_call
+from tests.support.checks.record import call_id, chunks_record, fresh_database, now_ms, rows, whole_call
 from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, seal_as_before, verified
 
 EXAMPLES = int(os.environ.get("SLUICE_TAMPERINGS", "50"))
@@ -89,7 +89,7 @@ def delete_call(connection: psycopg.Connection, log: Log) -> None:
 
 
 def forge_old_call(connection: psycopg.Connection, log: Log) -> None:
-    connection.execute("INSERT INTO tool_releases VALUES (%s, 1, now())", (call_id(NOW - 3 * DAY_MS),))
+    connection.execute("INSERT INTO tool_releases VALUES (%s, 1, now())", (call_id(now_ms() - 3 * DAY_MS),))
 
 
 def edit_and_reseal(connection: psycopg.Connection, log: Log) -> None:
@@ -322,7 +322,7 @@ def _take_away(url: str, calls: list[UUID], table: str, *, ms: int = 0) -> None:
 def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_a_leaf_says(log: Log, table: str) -> None:
     with copy_of(log.url) as url:
         old = fill(url, random.Random(5), calls=2, checkpoints=1, days_ago=9).calls
-        before = call_id(NOW - 9 * DAY_MS + 50)
+        before = call_id(now_ms() - 9 * DAY_MS + 50)
         asyncio.run(insert(url, *whole_call(before), bodies={before: b"{}"}))
         # of a version that knew no scores
         seal_as_before(url, UUID(before), 3)

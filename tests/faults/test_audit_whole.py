@@ -16,7 +16,7 @@ from protocol.records import BlockRecord, Record, encode_records
 from sluice import doctor
 from sluice.settings import load_config
 from streams import layout
-from tests.support.checks.record import NOW, fresh_database, rows
+from tests.support.checks.record import fresh_database, now_ms, rows
 from tests.support.checks.sealed import run, verified
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
 from tests.support.waiting import wait_for
@@ -100,13 +100,13 @@ def test_what_is_in_no_list_is_shown_where_somebody_looks(product: Product) -> N
 
     # one field of one record is wrong, and one is no record; the other lands
     wrong: list[Record] = [
-        BlockRecord(call_id=call, block=70, at=NOW, kind="text", verdict="block", reason=5, policy=None),  # type: ignore[arg-type]
-        BlockRecord(call_id=call, block=71, at=NOW, kind="text", verdict="nonsense", reason="", policy=""),  # type: ignore[arg-type]
+        BlockRecord(call_id=call, block=70, at=now_ms(), kind="text", verdict="block", reason=5, policy=None),  # type: ignore[arg-type]
+        BlockRecord(call_id=call, block=71, at=now_ms(), kind="text", verdict="nonsense", reason="", policy=""),  # type: ignore[arg-type]
     ]
     product.redis.xadd(layout.audit_key(0), {layout.BLOB: encode_records(wrong)})
     wait_for(lambda: rows(url, "SELECT reason, policy FROM blocks WHERE block = 70") == [("5", "null")], what="the other record lands")
     [(raw, of)] = rows(url, "SELECT raw, call_id FROM dead_letters")
-    assert msgspec.msgpack.decode(raw)[1:3] == [71, NOW] and of == call
+    assert msgspec.msgpack.decode(raw)[1:3] == [71, now_ms()] and of == call
 
     wait_for(lambda: get(product, "/ready", KEY).json()["warnings"], what="/ready warns")
     ready = get(product, "/ready", KEY)

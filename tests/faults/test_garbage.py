@@ -19,7 +19,7 @@ from protocol.request import DialectName
 from streams import layout
 from streams.layout import Entry
 from tests.support.checks.invariants import Seen
-from tests.support.checks.record import NOW, call_record, fresh_database, rows
+from tests.support.checks.record import call_record, fresh_database, now_ms, rows
 from tests.support.clients.traffic import Finished, call
 from tests.support.servers.product import Product, running
 from tests.support.waiting import wait_for
@@ -215,10 +215,12 @@ def test_a_judge_job_that_is_not_ours_is_rejected(product: Product, store: Any) 
 @pytest.mark.case("D5")
 def test_an_audit_entry_that_cannot_be_read_is_set_aside(product: Product, store: Any) -> None:
     good = layout.new_call_id()
-    no_text = encode_records([EventRecord(call_id=good, kind="x", number=1, at=NOW, detail="abc")]).replace(b"\xa3abc", b"\xa3\xff\xfe\xfd")
-    deep = b"\x91" + encode_records([EventRecord(call_id=good, kind="x", number=1, at=NOW, detail="")])[1:] + NESTED
+    no_text = encode_records([EventRecord(call_id=good, kind="x", number=1, at=now_ms(), detail="abc")]).replace(
+        b"\xa3abc", b"\xa3\xff\xfe\xfd"
+    )
+    deep = b"\x91" + encode_records([EventRecord(call_id=good, kind="x", number=1, at=now_ms(), detail="")])[1:] + NESTED
     nobody: list[CallRecord | EndRecord] = [
-        call_record("no-call"), EndRecord(call_id="no-call", at=NOW, state="ENDED", reason="complete", status=200)
+        call_record("no-call"), EndRecord(call_id="no-call", at=now_ms(), state="ENDED", reason="complete", status=200)
     ]  # fmt: skip
     before = rows(product.database_url, "SELECT count(*) FROM dead_letters")[0][0]
     for blob in (b"\xc1", no_text, deep, encode_records([*nobody]), encode_records([call_record(good)])):

@@ -12,7 +12,7 @@ from protocol.records import ChunksRecord, EndRecord, Record, encode_records
 from protocol.runtime import Runtime
 from streams import layout
 from tests.support.checks.figures import Figure
-from tests.support.checks.record import NOW, call_id, call_record, chunks_record, rows
+from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, rows
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
 from workers.audit import bodies
@@ -72,7 +72,7 @@ async def test_r4_the_end_of_a_call_before_its_beginning_keeps_the_body(redis_ur
     store.xgroup_create(layout.audit_key(0), layout.AUDIT_GROUP, "0", mkstream=True)
     put(store, [call_record(call)])
     assert store.xreadgroup(layout.AUDIT_GROUP, "dead", {layout.audit_key(0): ">"})
-    put(store, [EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)])
+    put(store, [EndRecord(call_id=call, at=now_ms(), state="ENDED", reason="complete", status=200)])
     put(store, [call_record(other)])
     async with writing(redis_url, url):
         await wait_until(lambda: rows(url, "SELECT count(*) FROM ends") == [(1,)], what="the end is on record")
@@ -95,7 +95,7 @@ async def test_a_large_body_is_written_after_its_calls_records_and_before_they_a
     async with writing(redis_url, url):
         put(store, [call_record(call)])
         await wait_until(lambda: rows(url, "SELECT count(*) FROM calls") == [(1,)], what="the call is on record")
-        put(store, [EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)])
+        put(store, [EndRecord(call_id=call, at=now_ms(), state="ENDED", reason="complete", status=200)])
         await wait_until(lambda: rows(url, "SELECT count(*) FROM ends") == [(1,)], what="its end is on record")
         put(store, [call_record(other)])
         await wait_until(lambda: rows(url, "SELECT body FROM request_bodies") == [(b"{}",)], what="small bodies do not wait behind it")
@@ -114,7 +114,7 @@ async def test_a_large_body_that_waited_in_a_writer_that_died_is_written_by_the_
     """Its records were committed, but not acked: they come again."""
     call = call_id()
     store.set(layout.body_key(call), b"y" * MB, ex=600)
-    put(store, [call_record(call), EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)])
+    put(store, [call_record(call), EndRecord(call_id=call, at=now_ms(), state="ENDED", reason="complete", status=200)])
     with monkeypatch.context() as patched:
         patched.setattr(audit, "LATE_S", 3600.0)
         writer = audit.AuditWriter(Runtime(config=Config(), redis_url=redis_url, database_url=url, name="w"))

@@ -17,7 +17,7 @@ from protocol.errors import AuditUnavailable
 from protocol.records import ChunksRecord, EventRecord, Record, encode_records
 from streams import layout
 from tests.support.checks.figures import Figure
-from tests.support.checks.record import NOW, call_id, chunks_record, rows, tool_call_record, whole_call
+from tests.support.checks.record import call_id, chunks_record, now_ms, rows, tool_call_record, whole_call
 from tests.support.servers.proxy import proxied
 from tests.support.servers.stores import Server, own_postgres
 from tests.support.servers.writers import writing
@@ -83,7 +83,7 @@ async def test_d5_poison_among_a_thousand_records(redis_url: str, url: str, stor
     )
     large = chunks_record(call_id(), [b"y" * 30_000_000])
     poison = EventRecord(call_id=call_id(), kind="x", number=2**40, at=2**62, detail="")
-    unpaired = ChunksRecord(call_id=call_id(), seq=1, at=NOW, raw=[b"a", b"b"], verdicts=["allow"], blocks=[0])
+    unpaired = ChunksRecord(call_id=call_id(), seq=1, at=now_ms(), raw=[b"a", b"b"], verdicts=["allow"], blocks=[0])
     for n, record in enumerate(good):
         put(store, record)
         if n == 400:

@@ -11,7 +11,7 @@ from protocol.records import EndRecord, Record, encode_records
 from protocol.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
-from tests.support.checks.record import NOW, call_record, rows
+from tests.support.checks.record import call_record, now_ms, rows
 from tests.support.waiting import wait_until
 from workers.audit.orphaned import FAR_EVERY, OrphanedCalls
 from workers.audit.writer import AuditWriter
@@ -25,7 +25,7 @@ async def test_r2_a_call_whose_end_was_lost_is_ended_in_the_record(redis_url: st
     # somebody wrote that there: no worker did so without an end
     store.hset(layout.ctl_key(closed), "t", layout.CLOSED)
     store.set(layout.ctl_key(spoilt), "no hash")
-    end = EndRecord(call_id=ended, at=NOW, state="ENDED", reason="complete", status=200)
+    end = EndRecord(call_id=ended, at=now_ms(), state="ENDED", reason="complete", status=200)
     records: list[Record] = [*(call_record(c) for c in (lost, owned, ended, waiting, closed, spoilt, given_back)), end]
     for record in records:
         store.xadd(layout.audit_key(0), {layout.BLOB: encode_records([record])})
@@ -35,7 +35,7 @@ async def test_r2_a_call_whose_end_was_lost_is_ended_in_the_record(redis_url: st
     try:
         await wait_until(lambda: rows(url, "SELECT count(*) FROM ends") == [(1,)], what="the first end")
         # this one's end is with a writer that is busy: it must come as it was written
-        late = EndRecord(call_id=waiting, at=NOW, state="ENDED", reason="complete", status=200)
+        late = EndRecord(call_id=waiting, at=now_ms(), state="ENDED", reason="complete", status=200)
         store.xadd(layout.audit_key(0), {layout.BLOB: encode_records([late])})
         await wait_until(lambda: rows(url, "SELECT count(*) FROM ends") == [(5,)], what="the lost calls' ends")
         # longer than any look takes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from subprocess import Popen
@@ -35,13 +35,11 @@ from db.seals.seal import Sealer
 from db.seals.verify import verify
 from protocol.errors import AuditUnavailable, InvalidRequest
 from protocol.records import EndRecord, EventRecord
-from tests.support.checks.record import NOW, call_id, fresh_database, rows
+from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows
 from tests.support.checks.sealed import Log, copy_of, fill, insert, run
 from tests.support.waiting import wait_for
 
 OLD_DAYS = 9
-DAY = datetime.fromtimestamp(NOW / 1000, UTC).date() - timedelta(days=OLD_DAYS)
-TODAY = datetime.now(UTC).date()
 TABLES = ("calls", "request_bodies", "chunks", "releases", "tool_calls", "judgements", "events")
 KEY = Ed25519PrivateKey.generate()
 COUNT = 27 * 4 + 2
@@ -61,10 +59,16 @@ def sealed(database_url: str) -> Iterator[Log]:
 
 
 @pytest.fixture(scope="module")
-def archived(sealed: Log, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def day(sealed: Log) -> date:
+    """The day of the oldest calls."""
+    return day_of(sealed.calls[0])
+
+
+@pytest.fixture(scope="module")
+def archived(sealed: Log, day: date, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the folder of that day."""
     to = tmp_path_factory.mktemp("archive")
-    assert archive_day(sealed.url, DAY, to).rows == COUNT
+    assert archive_day(sealed.url, day, to).rows == COUNT
     return to
 
 
@@ -83,7 +87,7 @@ def copied(archived: Path, tmp_path: Path) -> Path:
 
 def come_late(log: Log, call: int, number: int = 9) -> None:
     """A row of a sealed call comes late, and it is sealed again."""
-    asyncio.run(insert(log.url, EventRecord(call_id=str(log.calls[call]), kind="takeover", number=number, at=NOW, detail="w")))
+    asyncio.run(insert(log.url, EventRecord(call_id=str(log.calls[call]), kind="takeover", number=number, at=now_ms(), detail="w")))
     with Sealer(log.url) as sealer:
         assert sealer.seal([log.calls[call]]) == 1
 
@@ -96,30 +100,30 @@ def under_checkpoint(url: str) -> str:
     return text
 
 
-def test_a_day_is_archived_verified_and_restored_and_then_goes(log: Log, tmp_path: Path) -> None:
+def test_a_day_is_archived_verified_and_restored_and_then_goes(log: Log, tmp_path: Path, day: date) -> None:
     held = {table: rows(log.url, f"SELECT * FROM {table} WHERE call_id <= %s ORDER BY 1, 2", max(log.calls)) for table in TABLES}
-    made = archive_day(log.url, DAY, tmp_path)
-    assert (made.name, made.rows) == (str(DAY), COUNT)
-    found = check_folder(tmp_path / str(DAY))
+    made = archive_day(log.url, day, tmp_path)
+    assert (made.name, made.rows) == (str(day), COUNT)
+    found = check_folder(tmp_path / str(day))
     assert found.checkpoint == log.checkpoints[2], "the first over the late row and the redaction too"
-    assert (found.day, found.calls, found.rows, found.texts) == (DAY, 4, COUNT, tuple(log.checkpoints))
-    assert archive_day(log.url, DAY, tmp_path).rows is None
+    assert (found.day, found.calls, found.rows, found.texts) == (day, 4, COUNT, tuple(log.checkpoints))
+    assert archive_day(log.url, day, tmp_path).rows is None
     with Retention(log.url, {"chunks": 3}, str(tmp_path / "more"), redis_time=time.time) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
-    assert check_folder(tmp_path / "more" / str(DAY)).rows == COUNT
+    assert check_folder(tmp_path / "more" / str(day)).rows == COUNT
     assert verify(log.url).shed == 4
     # what is there holds more than the record does now
-    assert archive_day(log.url, DAY, tmp_path).rows is None
+    assert archive_day(log.url, day, tmp_path).rows is None
     under_checkpoint(log.url)
-    shed = archive_day(log.url, DAY, tmp_path / "shed").rows
-    assert shed is not None and shed < COUNT and check_folder(tmp_path / "shed" / str(DAY)).rows == shed
+    shed = archive_day(log.url, day, tmp_path / "shed").rows
+    assert shed is not None and shed < COUNT and check_folder(tmp_path / "shed" / str(day)).rows == shed
     for _ in range(2):
-        assert restore(log.url, tmp_path, DAY) == COUNT
+        assert restore(log.url, tmp_path, day) == COUNT
     assert held == {table: rows(log.url, f"SELECT * FROM sluice_restored.{table} ORDER BY 1, 2") for table in TABLES}
     assert verify(log.url).ok
 
 
-def test_files_and_folders_are_on_disk_before_it_is_said(sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_and_folders_are_on_disk_before_it_is_said(sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date) -> None:
     synced = []
     fsync = os.fsync
 
@@ -129,31 +133,31 @@ def test_files_and_folders_are_on_disk_before_it_is_said(sealed: Log, tmp_path: 
 
     monkeypatch.setattr(os, "fsync", seen)
     to = tmp_path / "new" / "archive"
-    archive_day(sealed.url, DAY, to)
-    names = [one.name for one in (to / str(DAY)).iterdir()]
+    archive_day(sealed.url, day, to)
+    names = [one.name for one in (to / str(day)).iterdir()]
     assert synced[:2] == [str(tmp_path), str(tmp_path / "new")]
     assert {Path(one).name for one in synced[2:-2]} == set(names) and len(names) == len(FORMS) + 4
     assert [Path(one).parent for one in synced[-2:]] == [to, to.parent], "the folder, and after it has its name what it lies in"
 
 
-def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path) -> None:
-    (tmp_path / str(DAY)).mkdir()
-    assert archive_day(log.url, DAY, tmp_path).name == f"{DAY}.2"
-    shutil.rmtree(tmp_path / str(DAY))
-    assert archive_day(log.url, DAY, tmp_path).rows is None
+def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path, day: date) -> None:
+    (tmp_path / str(day)).mkdir()
+    assert archive_day(log.url, day, tmp_path).name == f"{day}.2"
+    shutil.rmtree(tmp_path / str(day))
+    assert archive_day(log.url, day, tmp_path).rows is None
     come_late(log, 3)
     with pytest.raises(InvalidRequest, match="under no checkpoint yet"):
-        archive_day(log.url, DAY, tmp_path)
+        archive_day(log.url, day, tmp_path)
     under_checkpoint(log.url)
-    assert archive_day(log.url, DAY, tmp_path).name == f"{DAY}.3"
-    seals = tmp_path / f"{DAY}.3" / "seals.jsonl.gz"
+    assert archive_day(log.url, day, tmp_path).name == f"{day}.3"
+    seals = tmp_path / f"{day}.3" / "seals.jsonl.gz"
     seals.write_bytes(seals.read_bytes()[:-9])
     with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
-    assert [one.name for one in sorted(tmp_path.iterdir())] == [f"{DAY}.{n}" for n in (2, 3, 4)]
+    assert [one.name for one in sorted(tmp_path.iterdir())] == [f"{day}.{n}" for n in (2, 3, 4)]
     assert [one.problem[:14] for one in check_archive(tmp_path)] == ["", "seals.jsonl.gz", ""]
-    shutil.rmtree(tmp_path / f"{DAY}.3")
-    assert restore(log.url, tmp_path, DAY) == COUNT + 1, "the late row is of the newer folder"
+    shutil.rmtree(tmp_path / f"{day}.3")
+    assert restore(log.url, tmp_path, day) == COUNT + 1, "the late row is of the newer folder"
 
 
 def test_a_directory_of_another_record_is_refused(log: Log, archived: Path, database_url: str) -> None:
@@ -166,28 +170,28 @@ def test_a_directory_of_another_record_is_refused(log: Log, archived: Path, data
         assert rows(url, "SELECT count(DISTINCT call_id)::int FROM chunks") == [(2,)]
 
 
-def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path) -> None:
+def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path, day: date) -> None:
     with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         late = fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
         # as who takes a later step first, or one list of steps after the other
         [step, *_] = retention.due()
-        assert retention.take(replace(step, until=DAY + timedelta(days=3))) == 5
-    names = [str(DAY), str(DAY + timedelta(days=2))]
+        assert retention.take(replace(step, until=day + timedelta(days=3))) == 5
+    names = [str(day), str(day + timedelta(days=2))]
     assert [(one.name, one.problem) for one in check_archive(tmp_path)] == [(name, "") for name in names]
     assert [UUID(line["call_id"]) for line in read_seals(tmp_path / names[1])] == late.calls
 
 
-def test_what_came_after_its_day_went_keeps_no_other_day(log: Log, tmp_path: Path) -> None:
+def test_what_came_after_its_day_went_keeps_no_other_day(log: Log, tmp_path: Path, day: date) -> None:
     with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
         assert retention.take(step) == 4
         rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 1, now(), 'x', 'allow', 0)", log.calls[0])
         fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
-        assert retention.take(replace(step, until=DAY + timedelta(days=3))) == 1
-    assert [one.name for one in check_archive(tmp_path)] == [str(DAY), str(DAY + timedelta(days=2))]
+        assert retention.take(replace(step, until=day + timedelta(days=3))) == 1
+    assert [one.name for one in check_archive(tmp_path)] == [str(day), str(day + timedelta(days=2))]
 
 
-def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date) -> None:
     run_child = archive_child.run
 
     def then_one_comes(*given: Any) -> Any:
@@ -205,13 +209,13 @@ def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, m
         assert rows(log.url, "SELECT count(DISTINCT call_id)::int FROM releases WHERE call_id <= %s", max(log.calls)) == [(4,)]
         assert verify(log.url).ok
         assert retention.take(step) == 4
-    assert [one.name for one in sorted(tmp_path.iterdir())] == [str(DAY), f"{DAY}.2"]
+    assert [one.name for one in sorted(tmp_path.iterdir())] == [str(day), f"{day}.2"]
 
 
-def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path: Path) -> None:
+def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path: Path, day: date) -> None:
     rows(log.url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s AND block = 2", log.calls[2])
     with pytest.raises(InvalidRequest, match="is not archived: altered"):
-        archive_day(log.url, DAY, tmp_path)
+        archive_day(log.url, day, tmp_path)
     with Retention(log.url, {"releases": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
         with pytest.raises(InvalidRequest, match="is not archived"):
@@ -220,7 +224,7 @@ def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> None:
+def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path, day: date) -> None:
     def over(child: Popen[bytes]) -> None:
         child.kill()
         child.wait()
@@ -229,7 +233,7 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
     for end in (Popen.kill, over):
         with pytest.raises(InvalidRequest, match="code -9"):
             # as where the system does: other kinds of rows go on
-            archive_child.run(log.url, (DAY, TODAY), tmp_path, ALL, end)
+            archive_child.run(log.url, (day, datetime.now(UTC).date()), tmp_path, ALL, end)
     with (
         psycopg.connect(conninfo(log.url)) as other, ThreadPoolExecutor(1) as pool,
         Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention,
@@ -237,60 +241,62 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path) -> Non
         [step, *_] = retention.due()
         other.execute("LOCK TABLE tool_calls")
         taken = pool.submit(retention.take, step)
-        [making] = wait_for(lambda: list(tmp_path.glob(f".{DAY}.*/chunks.copy.gz")), what="the day is being written")
+        [making] = wait_for(lambda: list(tmp_path.glob(f".{day}.*/chunks.copy.gz")), what="the day is being written")
         retention.cut()
         with pytest.raises(AuditUnavailable):
             taken.result(5)
     assert making.exists()
     with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         assert retention.take(step) == 4
-    assert [one.name for one in tmp_path.iterdir()] == [str(DAY)], "what a process left is taken away"
+    assert [one.name for one in tmp_path.iterdir()] == [str(day)], "what a process left is taken away"
 
 
 def test_the_process_that_archives_says_what_ended_it_and_loads_nothing_from_where_it_stands(
-    sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date
 ) -> None:
     for name in ("db", "psycopg"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidRequest, match=r"^TypeError in sql.py, line \d+$"):
-        archive_child.run(sealed.url, (DAY, TODAY), tmp_path, [3], lambda _: None)  # type: ignore[list-item]
+        archive_child.run(sealed.url, (day, datetime.now(UTC).date()), tmp_path, [3], lambda _: None)  # type: ignore[list-item]
 
 
-def test_a_folder_whose_checkpoints_are_not_on_record_or_that_lacks_a_row_does_not_count(log: Log, tmp_path: Path) -> None:
-    assert archive_day(log.url, DAY, tmp_path).rows == COUNT
+def test_a_folder_whose_checkpoints_are_not_on_record_or_that_lacks_a_row_does_not_count(log: Log, tmp_path: Path, day: date) -> None:
+    assert archive_day(log.url, day, tmp_path).rows == COUNT
     rows(log.url, "DELETE FROM checkpoints WHERE size = (SELECT max(size) FROM checkpoints)")
-    assert archive_day(log.url, DAY, tmp_path).name == f"{DAY}.2"
-    assert archive_day(log.url, DAY, tmp_path).rows is None
+    assert archive_day(log.url, day, tmp_path).name == f"{day}.2"
+    assert archive_day(log.url, day, tmp_path).rows is None
     rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", log.calls[0])
     with pytest.raises(InvalidRequest, match="is not archived: inserted"):
-        archive_day(log.url, DAY, tmp_path)
+        archive_day(log.url, day, tmp_path)
 
 
-def test_an_end_alone_that_came_while_older_days_were_looked_for_stays(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_child, late = archive_child.run, call_id(NOW - (OLD_DAYS + 2) * 86_400_000)
+def test_an_end_alone_that_came_while_older_days_were_looked_for_stays(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date
+) -> None:
+    run_child, late = archive_child.run, call_id(now_ms() - (OLD_DAYS + 2) * 86_400_000)
 
     def then_one_comes(*given: Any) -> Any:
         assert run_child(*given) is None
-        asyncio.run(insert(log.url, EndRecord(call_id=late, at=NOW, state="ENDED", reason="complete", status=200)))
+        asyncio.run(insert(log.url, EndRecord(call_id=late, at=now_ms(), state="ENDED", reason="complete", status=200)))
         with Sealer(log.url) as sealer:
             assert sealer.seal([UUID(late)]) == 1
         under_checkpoint(log.url)
 
     monkeypatch.setattr(archive_child, "run", then_one_comes)
     with Retention(log.url, {"everything": 3}, str(tmp_path), redis_time=time.time) as retention:
-        step = replace(retention.due()[0], until=DAY)
+        step = replace(retention.due()[0], until=day)
         with pytest.raises(InvalidRequest, match="sealed meanwhile"):
             retention.take(step)
         monkeypatch.undo()
         assert rows(log.url, "SELECT count(*)::int FROM ends WHERE call_id = %s", late) == [(1,)]
         assert retention.take(step) == 0
-    assert [one.name for one in tmp_path.iterdir()] == [str(DAY - timedelta(days=2))]
+    assert [one.name for one in tmp_path.iterdir()] == [str(day - timedelta(days=2))]
     assert rows(log.url, "SELECT count(*)::int FROM ends WHERE call_id = %s", late) == [(0,)]
 
 
-def test_where_inner_nodes_are_missing_no_seal_is_blamed(sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_inner_nodes_are_missing_no_seal_is_blamed(sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date) -> None:
     class Damaged(tiles.Nodes):
         """A tile that is there is damaged, and too many would have to be made."""
 
@@ -305,10 +311,12 @@ def test_where_inner_nodes_are_missing_no_seal_is_blamed(sealed: Log, tmp_path: 
 
     monkeypatch.setattr(tiles, "Nodes", Damaged)
     with pytest.raises(InvalidRequest, match="inner nodes are not kept yet"):
-        archive_day(sealed.url, DAY, tmp_path)
+        archive_day(sealed.url, day, tmp_path)
 
 
-def test_what_is_redacted_after_it_was_archived_is_not_restored(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_redacted_after_it_was_archived_is_not_restored(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date
+) -> None:
     config, to = tmp_path / "sluice.yaml", tmp_path / "a"
     config.write_text(f"retention: {{archive: {to}}}\n")
     monkeypatch.setenv("SLUICE_CONFIG", str(config))
@@ -317,58 +325,58 @@ def test_what_is_redacted_after_it_was_archived_is_not_restored(log: Log, tmp_pa
         return str(run(log.url, "redact", str(log.calls[0]), "--reason", "x", *options).stderr)
 
     assert "cannot be read here" in redacted("--dry-run"), "it may lie on another machine"
-    archive_day(log.url, DAY, to)
-    assert f"{to / str(DAY)} holds its content still: archive that day again" in redacted("--dry-run")
+    archive_day(log.url, day, to)
+    assert f"{to / str(day)} holds its content still: archive that day again" in redacted("--dry-run")
     with Retention(log.url, {"chunks": 3}, str(to), redis_time=time.time) as retention:
         assert sum(retention.take(step) for step in retention.due()) == 4
-    assert f"{to / str(DAY)} holds its content still, and rows of all calls" in redacted("--yes")
+    assert f"{to / str(day)} holds its content still, and rows of all calls" in redacted("--yes")
 
     def content() -> set[UUID]:
         found = rows(log.url, "SELECT call_id FROM sluice_restored.chunks WHERE raw <> '' UNION "
                      "SELECT call_id FROM sluice_restored.tool_calls WHERE arguments <> ''")  # fmt: skip
         return {row[0] for row in found}
 
-    assert restore(log.url, to, DAY) == COUNT, "by what the database says"
+    assert restore(log.url, to, day) == COUNT, "by what the database says"
     assert content() == {log.calls[2], log.calls[3]}
     under_checkpoint(log.url)
-    assert archive_day(log.url, DAY, to).name == f"{DAY}.2"
+    assert archive_day(log.url, day, to).name == f"{day}.2"
     rows(log.url, "DELETE FROM redactions")
-    assert restore(log.url, to, DAY) == COUNT + 1, "by what the later folder says, which the event is in"
+    assert restore(log.url, to, day) == COUNT + 1, "by what the later folder says, which the event is in"
     assert content() == {log.calls[2], log.calls[3]}
     [(said,)] = rows(log.url, "SELECT detail FROM sluice_restored.events WHERE call_id = %s AND kind = 'redacted'", log.calls[0])
     assert said.endswith(": x")
-    (to / f"{DAY}.2" / "seals.jsonl.gz").write_bytes(b"x")
-    assert f"{DAY}.2 cannot be read" in redacted("--yes")
+    (to / f"{day}.2" / "seals.jsonl.gz").write_bytes(b"x")
+    assert f"{day}.2 cannot be read" in redacted("--yes")
 
 
-def test_the_commands_archive_and_restore(log: Log, tmp_path: Path) -> None:
-    to, before = str(tmp_path / "a"), str(DAY + timedelta(days=2))
+def test_the_commands_archive_and_restore(log: Log, tmp_path: Path, day: date) -> None:
+    to, before = str(tmp_path / "a"), str(day + timedelta(days=2))
     with Retention(log.url, {}, redis_time=time.time) as other:
         assert other.takes_turn()
         assert run(log.url, "archive", "--before", before, "--to", to).exit_code == 2, "an audit writer writes the same folders"
     made = run(log.url, "archive", "--before", before, "--to", to, "--json")
-    assert json.loads(made.stdout)["days"] == {str(DAY): COUNT}, made.output
-    assert run(log.url, "restore", to, "--day", str(DAY)).exit_code == 0
+    assert json.loads(made.stdout)["days"] == {str(day): COUNT}, made.output
+    assert run(log.url, "restore", to, "--day", str(day)).exit_code == 0
     assert run(log.url, "restore", to, "--day", "2020-01-01").exit_code == 2
     assert run(log.url, "archive", "--before", "2999-01-01", "--to", to).exit_code == 2
 
 
-def test_what_is_dropped_by_hand_is_archived_first(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_dropped_by_hand_is_archived_first(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date) -> None:
     config, to = tmp_path / "sluice.yaml", tmp_path / "a"
     config.write_text(f"retention: {{archive: {to}}}\n")
     monkeypatch.setenv("SLUICE_CONFIG", str(config))
-    assert f"a folder of {DAY} in it holds its content still" in run(log.url, "redact", str(log.calls[0]), "--reason", "x", "--yes").stderr
-    drop = ("drop", "--before", str(DAY + timedelta(days=1)), "--reason", "too old", "--yes")
+    assert f"a folder of {day} in it holds its content still" in run(log.url, "redact", str(log.calls[0]), "--reason", "x", "--yes").stderr
+    drop = ("drop", "--before", str(day + timedelta(days=1)), "--reason", "too old", "--yes")
     assert "under no checkpoint yet" in run(log.url, *drop).stderr
     under_checkpoint(log.url)
     assert "dropped 4 calls" in run(log.url, *drop).stderr
-    assert [(one.name, one.problem) for one in check_archive(to)] == [(str(DAY), "")]
+    assert [(one.name, one.problem) for one in check_archive(to)] == [(str(day), "")]
     assert verify(log.url).dropped == 4
     config.write_text("retention: {archive: 3}\n")
     assert run(log.url, *drop).exit_code == 2, "who cannot know whether to archive does not drop"
 
 
-def test_a_folder_is_under_a_key_and_under_checkpoints_kept_elsewhere(log: Log, archived: Path, tmp_path: Path) -> None:
+def test_a_folder_is_under_a_key_and_under_checkpoints_kept_elsewhere(log: Log, archived: Path, tmp_path: Path, day: date) -> None:
     for name, text in (
         ("key", checkpoints.public_pem(KEY)), ("other", checkpoints.public_pem(Ed25519PrivateKey.generate())),
         *((str(n), text) for n, text in enumerate(log.checkpoints)),
@@ -382,7 +390,7 @@ def test_a_folder_is_under_a_key_and_under_checkpoints_kept_elsewhere(log: Log, 
     assert told()[0] == 0 and "nothing vouches for it" in told()[1]
     assert told("--public-key", str(tmp_path / "key"))[0] == 0
     assert told("--public-key", str(tmp_path / "other")) == (
-        1, f"{DAY}: its newest checkpoint is not signed by this key\nNOT OK: 1 of 1 days, 0 rows\n",
+        1, f"{day}: its newest checkpoint is not signed by this key\nNOT OK: 1 of 1 days, 0 rows\n",
     )  # fmt: skip
     # those of after the day was sealed and of before it was archived; one of them is enough
     assert [told("--against", str(tmp_path / str(n)))[0] for n in range(5)] == [1, 1, 0, 0, 0]
@@ -395,7 +403,7 @@ def test_a_folder_is_under_a_key_and_under_checkpoints_kept_elsewhere(log: Log, 
     later = fill(log.url, random.Random(9), calls=2, checkpoints=2, days_ago=OLD_DAYS - 1).checkpoints[1]
     (tmp_path / "later").write_text(later)
     assert "no checkpoint kept elsewhere says anything" in told("--against", str(tmp_path / "later"))[1]
-    assert run(log.url, "archive", "--before", str(DAY + timedelta(days=2)), "--to", str(more)).exit_code == 0
+    assert run(log.url, "archive", "--before", str(day + timedelta(days=2)), "--to", str(more)).exit_code == 0
     assert [one.problem for one in check_archive(more, against=[later])] == ["", ""]
     (tmp_path / "empty").mkdir()
     assert told(of=tmp_path / "empty")[0] == told(of=tmp_path / "none")[0] == told("--call", "x")[0] == 2
@@ -453,17 +461,17 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("finding", DAMAGES)
-def test_what_is_changed_in_a_folder_is_found(copied: Path, finding: str) -> None:
-    DAMAGES[finding](copied / str(DAY))
+def test_what_is_changed_in_a_folder_is_found(copied: Path, finding: str, day: date) -> None:
+    DAMAGES[finding](copied / str(day))
     with pytest.raises(Damaged, match=finding):
-        check_folder(copied / str(DAY))
+        check_folder(copied / str(day))
     told = run("", "verify", "--archive", str(copied))
     assert told.exit_code == 1 and "NOT OK" in told.stdout
     assert json.loads(run("", "verify", "--archive", str(copied), "--json").stdout)["ok"] is False
 
 
-def test_a_byte_that_is_another_is_found_wherever_it_stands(copied: Path) -> None:
-    folder, chance = copied / str(DAY), random.Random(1)
+def test_a_byte_that_is_another_is_found_wherever_it_stands(copied: Path, day: date) -> None:
+    folder, chance = copied / str(day), random.Random(1)
     for file in sorted(folder.iterdir()):
         whole = file.read_bytes()
         for at in [*range(10), *(chance.randrange(len(whole)) for _ in range(10))]:
@@ -481,7 +489,7 @@ def test_a_byte_that_is_another_is_found_wherever_it_stands(copied: Path) -> Non
     assert check_folder(folder).rows == COUNT
 
 
-def test_a_record_that_is_made_anew_is_under_no_other_key(log: Log, archived: Path, tmp_path: Path) -> None:
+def test_a_record_that_is_made_anew_is_under_no_other_key(log: Log, archived: Path, tmp_path: Path, day: date) -> None:
     rows(log.url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s AND block = 2", log.calls[2])
     calls = [row[0] for row in rows(log.url, "SELECT DISTINCT call_id FROM seals ORDER BY 1")]
     for table in ("checkpoints", "seal_rows", "seals"):
@@ -489,11 +497,11 @@ def test_a_record_that_is_made_anew_is_under_no_other_key(log: Log, archived: Pa
     with Sealer(log.url, key=Ed25519PrivateKey.generate()) as sealer:
         sealer.seal(calls)
         sealer.checkpoint()
-    archive_day(log.url, DAY, tmp_path)
-    folder = tmp_path / str(DAY)
+    archive_day(log.url, day, tmp_path)
+    folder = tmp_path / str(day)
     assert check_archive(tmp_path, key=KEY.public_key())[0].problem == "its newest checkpoint is not signed by this key"
     for name in ("checkpoints.jsonl.gz", "nodes.gz"):
-        shutil.copy(archived / str(DAY) / name, folder / name)
+        shutil.copy(archived / str(day) / name, folder / name)
     _say_so(folder, "checkpoints.jsonl.gz", "nodes.gz")
     manifest = (folder / "manifest.json").read_text()
     named = json.loads(manifest)["record"]

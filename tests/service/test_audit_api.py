@@ -24,9 +24,9 @@ from protocol.records import BlockRecord
 from protocol.runtime import Runtime
 from tests.support.checks.reading import DAY_MS, end_record, given, insert, tool_names
 from tests.support.checks.record import (
-    NOW,
     call_id,
     call_record,
+    now_ms,
     rows,
     tool_call_record,
     whole_call,
@@ -59,15 +59,15 @@ async def test_the_beginning_of_a_call_id_is_enough(url: str, client: httpx2.Asy
 
 
 async def test_tool_calls_are_counted(url: str, client: httpx2.AsyncClient) -> None:
-    now, before = call_id(), call_id(NOW - 2 * DAY_MS)
+    now, before = call_id(), call_id(now_ms() - 2 * DAY_MS)
     await insert(
-        url, call_record(now, key="kim"), call_record(before, key="lee\x00"), call_record(old := call_id(NOW - 30 * DAY_MS)),
+        url, call_record(now, key="kim"), call_record(before, key="lee\x00"), call_record(old := call_id(now_ms() - 30 * DAY_MS)),
         *(tool_call_record(now, block=n, verdict="allow", name="ls") for n in (1, 2)), tool_call_record(now, block=3),
         tool_call_record(before), tool_call_record(old),
-        BlockRecord(call_id=now, block=2, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy=""),
+        BlockRecord(call_id=now, block=2, at=now_ms(), kind="tool_use", verdict="block", reason="audit_unavailable", policy=""),
     )  # fmt: skip
     told = (await client.get("/audit/counts")).json()
-    days = [str(datetime.fromtimestamp((NOW - n * DAY_MS) / 1000, UTC).date()) for n in (2, 0)]
+    days = [str(datetime.fromtimestamp((now_ms() - n * DAY_MS) / 1000, UTC).date()) for n in (2, 0)]
     assert [tuple(item.values()) for item in told["items"]] == [
         (days[0], "lee\x00", "block", 1, 1), (days[1], "kim", "allow", 1, 1), (days[1], "kim", "block", 2, 1)
     ]  # fmt: skip

@@ -19,10 +19,10 @@ from protocol.records import BlockRecord, EndRecord, EventRecord, Record
 from sluice import audit_cli, keys_cli
 from sluice.tables import printable
 from tests.support.checks.record import (
-    NOW,
     call_id,
     call_record,
     judgement_record,
+    now_ms,
     release_record,
     tool_call_record,
 )
@@ -180,8 +180,9 @@ def test_show_tells_a_call_as_a_conversation(url: str, columns: int) -> None:
 def test_show_tells_why_text_is_not_whole_and_who_replaced_it(url: str) -> None:
     cut, replaced = call_id(), call_id()
     insert_all(
-        url, call_record(cut), BlockRecord(call_id=cut, block=0, at=NOW, kind="text", verdict="withheld", reason="unfinished", policy=""),
-        call_record(replaced), BlockRecord(call_id=replaced, block=0, at=NOW, kind="text", verdict="replace", reason="", policy=""),
+        url, call_record(cut),
+        BlockRecord(call_id=cut, block=0, at=now_ms(), kind="text", verdict="withheld", reason="unfinished", policy=""),
+        call_record(replaced), BlockRecord(call_id=replaced, block=0, at=now_ms(), kind="text", verdict="replace", reason="", policy=""),
     )  # fmt: skip
     for call, said in ((cut, "its end never came; what came before it was sent"), (replaced, "replace: by the series default")):
         shown = audit("show", call).stdout
@@ -201,7 +202,7 @@ def test_show_tells_what_a_judge_said_against_which_threshold_and_when_it_did_no
 def test_show_tells_an_error_in_words(url: str, dialect: str, stream: bool) -> None:
     call = call_id()
     body = {"error": {"type": "api_error", "message": "the upstream failed"}, "type": "error"}
-    end = EndRecord(call_id=call, at=NOW, state="FAILED", reason="api_error", status=500, relayed=1)
+    end = EndRecord(call_id=call, at=now_ms(), state="FAILED", reason="api_error", status=500, relayed=1)
     insert_all(
         url, call_record(call, dialect=dialect, stream=stream), release_record(call, json.dumps(body).encode(), number=0, seq=0), end
     )
@@ -257,7 +258,7 @@ def test_verdicts_are_taken_in_any_case(call: str) -> None:
 
 
 def test_a_pipe_that_is_closed_early_is_no_failure(url: str) -> None:
-    calls = [call_id(NOW - n) for n in range(2_000)]
+    calls = [call_id(now_ms() - n) for n in range(2_000)]
     insert_all(url, *(record for call in calls for record in (call_record(call), tool_call_record(call, arguments=b"x" * 200))))
     command = [sys.executable, "-m", "sluice.cli", "audit", "tool-calls", "--limit", "1000"]
     env = os.environ | {"SLUICE_DATABASE_URL": url}
@@ -288,10 +289,10 @@ def test_show_tells_what_went_wrong(url: str) -> None:
     call = call_id()
     records: list[Record] = [
         call_record(call),
-        EndRecord(call_id=call, at=NOW, state="FAILED", reason="api_error", status=502, stop_reason="", input_tokens=None),
-        EventRecord(call_id=call, kind="upstream_refused", number=1, at=NOW, detail="http://h:1: Connection \x1b[2J refused"),
-        EventRecord(call_id=call, kind="another", number=2, at=NOW + 1, detail=""),
-        EventRecord(call_id=call, kind="redacted", number=1, at=NOW + 2, detail="owner: asked by the user"),
+        EndRecord(call_id=call, at=now_ms(), state="FAILED", reason="api_error", status=502, stop_reason="", input_tokens=None),
+        EventRecord(call_id=call, kind="upstream_refused", number=1, at=now_ms(), detail="http://h:1: Connection \x1b[2J refused"),
+        EventRecord(call_id=call, kind="another", number=2, at=now_ms() + 1, detail=""),
+        EventRecord(call_id=call, kind="redacted", number=1, at=now_ms() + 2, detail="owner: asked by the user"),
     ]
 
     async def insert() -> None:
@@ -383,7 +384,7 @@ def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str)
         (("tool-calls", "--cursor", "x"), 2, "--cursor"),
         (("export", "--since", "never"), 2, "--since"),
         (("show", "x"), 1, "not a call id"),
-        (("show", call_id()), 1, "no call"),
+        (("show", "01990000-0000-7000-8000-000000000000"), 1, "no call"),
     ],
 )
 def test_exit_codes_and_one_clear_sentence(url: str, arguments: tuple[str, ...], code: int, words: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from db.write.insert import AuditInserter
 from tests.support.checks.record import (
-    NOW,
     call_id,
     call_record,
+    now_ms,
     rows,
     tool_call_record,
     whole_call,
@@ -81,7 +81,7 @@ def test_follow_keeps_what_it_shows_under_its_headings(url: str, following: Call
 
 
 def test_follow_takes_a_limit_and_refuses_what_does_not_go_with_it(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
-    old = [call_id(NOW - hours * 3_600_000) for hours in (5, 4, 3)]
+    old = [call_id(now_ms() - hours * 3_600_000) for hours in (5, 4, 3)]
     insert_all(url, *(record for call in old for record in (call_record(call), tool_call_record(call))))
     process = following("tool-calls", "--limit", "2", "--since", "1d", "--json")
     assert process.stdout is not None

@@ -6,7 +6,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -43,12 +43,12 @@ from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import DIALECTS, odd_seeds, recorded
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import (
-    NOW,
     call_id,
     call_record,
     chunks_record,
     fresh_database,
     judgement_record,
+    now_ms,
     release_record,
     rows,
     tool_call_record,
@@ -69,7 +69,7 @@ async def test_a_batch_tells_which_of_its_calls_were_sealed_also_when_it_is_halv
     both = [*whole_call(sealed), *whole_call(other)]
     assert (await inserter.insert(both, {}, look_at=[sealed, other, "no call"])).sealed == [UUID(sealed)]
     assert (await inserter.insert(both, {})).sealed == []
-    refused = EventRecord(call_id="no call", kind="late", number=1, at=NOW, detail="")
+    refused = EventRecord(call_id="no call", kind="late", number=1, at=now_ms(), detail="")
     found = await inserter.insert([*both, refused], {other: b"{}"}, look_at=[other, sealed])
     assert (found.refused, found.sealed) == ([refused], [UUID(sealed)])
     assert await inserter.sealed_among([other]) == await inserter.sealed_among([]) == []
@@ -153,8 +153,8 @@ async def blocked(url: str, count: int) -> None:
 async def test_two_writers_with_the_same_rows_in_another_order_do_not_deadlock(url: str) -> None:
     call = call_id()
     event, end = (
-        EventRecord(call_id=call, kind="note", number=1, at=NOW, detail=""),
-        EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200),
+        EventRecord(call_id=call, kind="note", number=1, at=now_ms(), detail=""),
+        EndRecord(call_id=call, at=now_ms(), state="ENDED", reason="complete", status=200),
     )
     async with AuditInserter(url) as one, AuditInserter(url) as two:
         # each has got its first row in, and waits before its last
@@ -193,7 +193,7 @@ async def test_the_same_key_with_other_content_is_a_conflict(
     found = await inserter.insert([first(call, **other)], {})
     assert [c.table for c in found.conflicts] == [table]
     assert found.conflicts[0].key.startswith(call)
-    assert not await inserter.insert([first(call, at=NOW + 7)], {}), "another moment is the same content"
+    assert not await inserter.insert([first(call, at=now_ms() + 7)], {}), "another moment is the same content"
 
 
 async def test_conflicting_chunks_bodies_and_rows_of_one_batch_are_named(inserter: AuditInserter) -> None:
@@ -216,16 +216,17 @@ async def test_only_a_tool_call_that_is_kept_as_it_is_may_be_announced(inserter:
 
 
 @pytest.mark.parametrize(
-    "poison",
+    "make",
     [
-        EventRecord(call_id="no uuid", kind="x", number=1, at=NOW, detail=""),
-        EventRecord(call_id=call_id(), kind="x", number=2**70, at=2**62, detail=""),
-        EventRecord(call_id=call_id(), kind="k" * 20_000, number=1, at=2**62, detail=""),
-        ChunksRecord(call_id=call_id(), seq=2**31 - 1, at=NOW, raw=[b"a", b"b"], verdicts=["allow"] * 2, blocks=[0, 0]),
-        ChunksRecord(call_id=call_id(), seq=1, at=NOW, raw=[b"a", b"b"], verdicts=["allow"], blocks=[0]),
+        lambda: EventRecord(call_id="no uuid", kind="x", number=1, at=now_ms(), detail=""),
+        lambda: EventRecord(call_id=call_id(), kind="x", number=2**70, at=2**62, detail=""),
+        lambda: EventRecord(call_id=call_id(), kind="k" * 20_000, number=1, at=2**62, detail=""),
+        lambda: ChunksRecord(call_id=call_id(), seq=2**31 - 1, at=now_ms(), raw=[b"a", b"b"], verdicts=["allow"] * 2, blocks=[0, 0]),
+        lambda: ChunksRecord(call_id=call_id(), seq=1, at=now_ms(), raw=[b"a", b"b"], verdicts=["allow"], blocks=[0]),
     ],
 )
-async def test_a_poison_record_is_set_aside_and_the_others_land(url: str, inserter: AuditInserter, poison: Record) -> None:
+async def test_a_poison_record_is_set_aside_and_the_others_land(url: str, inserter: AuditInserter, make: Callable[[], Record]) -> None:
+    poison = make()
     batch: list[Record] = [chunks_record(call_id(), [b"x"]) for _ in range(64)]
     batch.insert(40, poison)
     for _ in range(2):
@@ -240,7 +241,7 @@ async def test_a_poison_record_is_set_aside_and_the_others_land(url: str, insert
 @pytest.mark.case("D5")
 async def test_a_refusal_by_the_server_is_bisected_too(url: str, inserter: AuditInserter) -> None:
     rows(url, "ALTER TABLE events ADD CONSTRAINT no_thirteen CHECK (number <> 13)")
-    batch: list[Record] = [EventRecord(call_id=call_id(), kind="x", number=n, at=NOW, detail="") for n in range(20)]
+    batch: list[Record] = [EventRecord(call_id=call_id(), kind="x", number=n, at=now_ms(), detail="") for n in range(20)]
     found = await inserter.insert(batch, {call_id(): b"body", "no uuid": b"lost"})
     assert found.refused == [batch[13]]
     assert found.refused_bodies == ["no uuid"]
@@ -250,8 +251,8 @@ async def test_a_refusal_by_the_server_is_bisected_too(url: str, inserter: Audit
 async def test_what_a_call_has_too_much_of_that_the_server_refuses_goes_as_a_group(url: str, inserter: AuditInserter) -> None:
     """Past `MAX_TRIED` a call's records are not told apart any more; other calls' are."""
     rows(url, "ALTER TABLE events ADD CONSTRAINT no_bad CHECK (kind <> 'bad')")
-    bad, good = call_id(), [EventRecord(call_id=call_id(), kind="x", number=n, at=NOW, detail="") for n in range(50)]
-    poison = [EventRecord(call_id=bad, kind="bad", number=n, at=NOW, detail="") for n in range(3000)]
+    bad, good = call_id(), [EventRecord(call_id=call_id(), kind="x", number=n, at=now_ms(), detail="") for n in range(50)]
+    poison = [EventRecord(call_id=bad, kind="bad", number=n, at=now_ms(), detail="") for n in range(3000)]
     began = time.monotonic()
     found = await inserter.insert([*good[:25], *poison, *good[25:]], {})
     took_s = time.monotonic() - began
@@ -278,7 +279,7 @@ def poisoned(kind: str, call: str, texts: list[str]) -> list[Record]:
         case "large numbers":
             return [tool_call_record(call, block=n, choice=2**70, arguments=text.encode()) for n, text in enumerate(texts)]
         case "no ids":
-            return [EventRecord(call_id="no id", kind="x", number=n, at=NOW, detail=text) for n, text in enumerate(texts)]
+            return [EventRecord(call_id="no id", kind="x", number=n, at=now_ms(), detail=text) for n, text in enumerate(texts)]
         case _:
             return [tool_call_record(call, block=n, at=2**62, arguments=text.encode()) for n, text in enumerate(texts)]
 
@@ -319,13 +320,20 @@ async def test_whatever_is_too_long_or_too_large_is_found_and_kept_whole(url: st
         tool_call_record(call, name=name, tool_call_id=identity, policy=model, choice=2**31),
         tool_call_record(call, block=2**40, name=f"{name[:-1]}x", tool_call_id=other),
         chunks_record(call, [b"x"], block=2**40),
-        ToolReleaseRecord(call_id=call, block=2**40, at=NOW),
+        ToolReleaseRecord(call_id=call, block=2**40, at=now_ms()),
         judgement_record(call, policy=model, latency_ms=-(2**40)),
-        BlockRecord(call_id=call, block=0, at=NOW, kind="text", verdict="block", reason=reason, policy=model),
+        BlockRecord(call_id=call, block=0, at=now_ms(), kind="text", verdict="block", reason=reason, policy=model),
         EndRecord(
-            call_id=call, at=NOW, state="ENDED", reason="complete", status=200, input_tokens=2**63, output_tokens=10**5000, relayed=2**31
+            call_id=call,
+            at=now_ms(),
+            state="ENDED",
+            reason="complete",
+            status=200,
+            input_tokens=2**63,
+            output_tokens=10**5000,
+            relayed=2**31,
         ),
-        EventRecord(call_id=call, kind=name, number=1, at=NOW, detail="a\ud83d"),
+        EventRecord(call_id=call, kind=name, number=1, at=now_ms(), detail="a\ud83d"),
     ]
     for _ in range(2):
         found = await inserter.insert(batch, {})

@@ -24,12 +24,12 @@ from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 from protocol.records import BlockRecord, EndRecord, JudgementRecord
 from tests.support.checks.reading import DAY_MS, end_record, given, insert, tool_names
 from tests.support.checks.record import (
-    NOW,
     call_id,
     call_record,
     chunks_record,
     control_records,
     judgement_record,
+    now_ms,
     release_record,
     rows,
     tool_call_record,
@@ -76,8 +76,8 @@ async def test_a_tool_call_without_a_judgement_has_no_judge(url: str, reader: Au
 
 async def test_the_rule_is_in_every_list_and_in_the_export(url: str, reader: AuditReader) -> None:
     ruled, judged, plain, late = (call_id() for _ in range(4))
-    text = BlockRecord(call_id=judged, block=0, at=NOW, kind="text", verdict="block", reason="r", policy="p", rule="w\x00\ud800")
-    last = BlockRecord(call_id=late, block=1, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
+    text = BlockRecord(call_id=judged, block=0, at=now_ms(), kind="text", verdict="block", reason="r", policy="p", rule="w\x00\ud800")
+    last = BlockRecord(call_id=late, block=1, at=now_ms(), kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
     await insert(
         url,
         call_record(ruled), tool_call_record(ruled, rule="no-deletes"),
@@ -100,7 +100,7 @@ async def test_the_rule_is_in_every_list_and_in_the_export(url: str, reader: Aud
 
 async def test_a_later_block_of_a_tool_call_is_the_last_word(url: str, reader: AuditReader) -> None:
     call = call_id()
-    late = BlockRecord(call_id=call, block=1, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
+    late = BlockRecord(call_id=call, block=1, at=now_ms(), kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
     chunk = chunks_record(call, [b"x"], verdict="hold", block=1)
     await insert(url, call_record(call), tool_call_record(call, verdict="allow", released_arguments=b"{}"), late, chunk)
     [item] = (await reader.tool_calls(parse_filters(given(verdict="block"), of="tool-calls")))["items"]
@@ -113,14 +113,14 @@ async def test_a_later_block_of_a_tool_call_is_the_last_word(url: str, reader: A
 
 
 async def test_every_filter_chooses(url: str, reader: AuditReader) -> None:
-    old, new = call_id(NOW - 3 * DAY_MS), call_id()
+    old, new = call_id(now_ms() - 3 * DAY_MS), call_id()
     await insert(
         url,
         call_record(old, session="s-old", model="m-old", key="k-old", policy="p-old"),
         tool_call_record(old, name="nul\x00", arguments=b'{"path": "/etc/passwd"}', verdict="allow", reason="fine", policy="rules"),
         call_record(new, session="s-new", model="m-new", key="k-new", policy="p-new"),
         tool_call_record(new, name="bash", arguments=b'{"command": "rm\\u0020-rf"}'),
-        BlockRecord(call_id=new, block=0, at=NOW, kind="text", verdict="replace", reason="", policy="text_replace"),
+        BlockRecord(call_id=new, block=0, at=now_ms(), kind="text", verdict="replace", reason="", policy="text_replace"),
     )
     chosen: dict[str, dict[str, list[object]]] = {
         "old": {"call_id": [old], "session": ["s-old"], "model": ["m-old"], "key": ["k-old"], "name": ["nul\x00"], "verdict": ["allow"],
@@ -128,7 +128,7 @@ async def test_every_filter_chooses(url: str, reader: AuditReader) -> None:
         "new": {"call_id": [new], "session": ["s-new"], "model": ["m-new"], "key": ["k-new"], "name": ["bash"], "verdict": ["block"],
                 "since": ["2000-01-01"], "q": ["rm -rf", "dangerous bash"]},
     }  # fmt: skip
-    middle = datetime.fromtimestamp((NOW - DAY_MS) / 1000, UTC).isoformat()
+    middle = datetime.fromtimestamp((now_ms() - DAY_MS) / 1000, UTC).isoformat()
     chosen["old"]["until"] = chosen["new"]["since"] = [middle]
     names = {"old": "nul\x00", "new": "bash"}
     for which, filters in chosen.items():
@@ -146,7 +146,7 @@ async def test_every_filter_chooses(url: str, reader: AuditReader) -> None:
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_calls_are_chosen_by_their_state(url: str, reader: AuditReader, order: str) -> None:
-    calls = [call_id(NOW - n * DAY_MS // 4) for n in range(12)]
+    calls = [call_id(now_ms() - n * DAY_MS // 4) for n in range(12)]
     ends = [end_record(call, "FAILED" if n % 3 else "ENDED") for n, call in enumerate(calls) if n % 4]
     await insert(url, *map(call_record, calls), *ends, tool_call_record(calls[0]), tool_call_record(calls[1]))
     wanted = {"ACTIVE": calls[::4]} | {s: [e.call_id for e in ends if e.state == s] for s in ("ENDED", "FAILED")}
@@ -167,7 +167,7 @@ async def test_calls_are_chosen_by_their_state(url: str, reader: AuditReader, or
 @pytest.mark.case("A6")
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_pages_are_stable_while_rows_come_in(url: str, reader: AuditReader, order: str) -> None:
-    calls = [call_id(NOW - n * 1000) for n in range(7)]
+    calls = [call_id(now_ms() - n * 1000) for n in range(7)]
     await insert(url, *(tool_call_record(call, block=block) for call in calls for block in (1, 2, 3)))
     seen: list[tuple[str, str]] = []
     cursor = ""
@@ -177,7 +177,7 @@ async def test_pages_are_stable_while_rows_come_in(url: str, reader: AuditReader
         if not (cursor := page["next_cursor"]):
             break
         assert len(page["items"]) == 4
-        await insert(url, tool_call_record(call_id(NOW - 60_000 if order == "asc" else NOW + 60_000), block=9))
+        await insert(url, tool_call_record(call_id(now_ms() - 60_000 if order == "asc" else now_ms() + 60_000), block=9))
     expected = [call for call in sorted(calls, reverse=order == "desc") for _ in range(3)]
     assert [call for call, _ in seen] == expected
 
@@ -185,7 +185,7 @@ async def test_pages_are_stable_while_rows_come_in(url: str, reader: AuditReader
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_calls_of_days_without_a_partition_are_listed_in_their_place(url: str, reader: AuditReader, order: str) -> None:
     """Long ago, between two days that have one, and to come: they are in the default partitions."""
-    times = [NOW - n * DAY_MS for n in (20_000, 400, 399, 10, 2, 1, 0, -1, -2, -900)]
+    times = [now_ms() - n * DAY_MS for n in (20_000, 400, 399, 10, 2, 1, 0, -1, -2, -900)]
     calls = [call_id(at) for at in times]
     rows(url, "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date - 400, 1)")
     rows(url, "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date - 2, 1)")
@@ -228,7 +228,7 @@ async def test_judge_blocks_are_blocks_by_a_judgement_only(url: str, reader: Aud
         judgement_record(ruled, probability=0.1), tool_call_record(ruled, policy="tool_rules"),
         quiet, tool_call_record(allowed, verdict="allow"),
         judgement_record(text, block=0, probability=None, error="deadline"), call_record(text, session="s-2"),
-        BlockRecord(call_id=text, block=0, at=NOW, kind="text", verdict="block", reason="judge silent", policy="tool_judge"),
+        BlockRecord(call_id=text, block=0, at=now_ms(), kind="text", verdict="block", reason="judge silent", policy="tool_judge"),
     )  # fmt: skip
     items = (await reader.judge_blocks(parse_filters([], of="judge-blocks")))["items"]
     assert {(i["call_id"], i["kind"]) for i in items} == {(judged, "tool_call"), (text, "text")}
@@ -276,7 +276,7 @@ async def test_chunks_show_bytes_verdict_and_release(url: str, reader: AuditRead
     assert (second["raw"], second["raw_base64"]) == ("\\xff\x00", "/wA=")
     assert [(r["number"], r["payload"], r["payload_base64"]) for r in second["released"]] == [(1, "out \\xfe", "b3V0IP4=")]
     assert (third["verdict"], fourth["verdict"]) == ("replace", "hold")
-    await insert(url, EndRecord(call_id=call, at=NOW, state="FAILED", reason="client_gone", status=200))
+    await insert(url, EndRecord(call_id=call, at=now_ms(), state="FAILED", reason="client_gone", status=200))
     page = await reader.chunks(UUID(call), parse_filters(given(verdict="withheld"), of="chunks")) or {}
     assert [i["seq"] for i in page["items"]] == [4]
     assert await reader.chunks(UUID(int=7), parse_filters([], of="chunks")) is None

@@ -33,7 +33,7 @@ from protocol.records import DecisionRecord, Record
 from protocol.sampling import draw
 from sluice import audit_cli
 from tests.support.checks.reading import DAY_MS, end_record, insert
-from tests.support.checks.record import NOW, call_id, call_record, control_records, rows, tool_call_record
+from tests.support.checks.record import call_id, call_record, control_records, now_ms, rows, tool_call_record
 
 REVISION = "0a1b2c3d4e5f"
 KEYS = {b"kim": Key(name="kim", sha256="0" * 64, roles=("auditor",)), b"lee": Key(name="lee", sha256="1" * 64, roles=("auditor",))}
@@ -42,8 +42,9 @@ KEYS = {b"kim": Key(name="kim", sha256="0" * 64, roles=("auditor",)), b"lee": Ke
 def decision(call: str, **changes: Any) -> DecisionRecord:
     """The record of a decision on block 1 that suspicion chose, right by its draw."""
     values: dict[str, Any] = {
-        "block": 1, "step": 0, "at": NOW, "unit": "call", "attempt": 0, "policy": "control", "protocol": "threshold", "action": "allow",
-        "score": 0.7, "threshold": None, "reason": "", "audit": "suspicion", "audit_rate": 0.01, "audit_at": 0.5, "audit_budget": 50,
+        "block": 1, "step": 0, "at": now_ms(), "unit": "call", "attempt": 0, "policy": "control", "protocol": "threshold",
+        "action": "allow", "score": 0.7, "threshold": None, "reason": "",
+        "audit": "suspicion", "audit_rate": 0.01, "audit_at": 0.5, "audit_budget": 50,
     } | changes  # fmt: skip
     return DecisionRecord(call_id=call, **({"u": draw(nonce(call), REVISION, values["block"])} | values))
 
@@ -89,7 +90,7 @@ async def test_a_flagged_decision_is_queued_once_when_its_call_is_sealed(url: st
     await seal(url, *records, tool_call_record(call, block=9), decision(call, block=8, audit="", score=0.1))
     seal_all(url, [call])
     assert rows(url, "SELECT call_id::text, block, policy, key, key_id, why, score, budget, state, day FROM audits") == [
-        (call, 1, "default", "dev", "id-dev", "suspicion", 0.7, 50, "waiting", datetime.fromtimestamp(NOW / 1000, UTC).date())
+        (call, 1, "default", "dev", "id-dev", "suspicion", 0.7, 50, "waiting", datetime.fromtimestamp(now_ms() / 1000, UTC).date())
     ]
     assert rows(url, "SELECT count(*) FROM seals") == [(2,)]
 
@@ -121,7 +122,7 @@ async def test_of_several_steps_on_a_block_the_most_suspicious_is_queued(url: st
 
 async def test_a_budget_is_of_a_key_a_policy_and_a_day(url: str) -> None:
     calls = {name: call_id() for name in ("mine", "other key", "other policy")}
-    yesterday = call_id(NOW - DAY_MS)
+    yesterday = call_id(now_ms() - DAY_MS)
     await seal(url, *one(calls["mine"], *range(9), audit_budget=2))
     await seal(url, *one(calls["other key"], *range(9), key="eve", audit_budget=2), *one(yesterday, *range(9), audit_budget=2))
     await seal(url, *one(calls["other policy"], *range(9), policy="strict", audit_budget=2))
@@ -130,7 +131,7 @@ async def test_a_budget_is_of_a_key_a_policy_and_a_day(url: str) -> None:
 
 
 async def test_noise_of_a_hostile_key_neither_ends_the_sample_nor_hides_what_is_worse(url: str) -> None:
-    noise, late = call_id(NOW - 2), call_id(NOW - 1)
+    noise, late = call_id(now_ms() - 2), call_id(now_ms() - 1)
     await seal(url, *one(noise, *range(60), score=0.55, audit_budget=10))
     assert states(url) == {("suspicion", "waiting"): 10, ("suspicion", "over_budget"): 50}
     # in the afternoon: the attack, and what the sample draws
@@ -159,7 +160,7 @@ async def test_noise_of_a_hostile_key_neither_ends_the_sample_nor_hides_what_is_
 
 
 async def test_equal_scores_are_chosen_by_lot_not_by_time(url: str) -> None:
-    early, late = call_id(NOW - 1), call_id()
+    early, late = call_id(now_ms() - 1), call_id()
     await seal(url, *one(early, *range(40), score=1.0, audit_budget=20))
     await seal(url, *one(late, *range(40), score=1.0, audit_budget=20))
     waiting = states(url, call_id=early)["suspicion", "waiting"], states(url, call_id=late)["suspicion", "waiting"]
@@ -167,7 +168,7 @@ async def test_equal_scores_are_chosen_by_lot_not_by_time(url: str) -> None:
 
 
 async def test_what_is_reviewed_is_spent_and_what_has_no_budget_waits(url: str) -> None:
-    first, second, free = call_id(NOW - 1), call_id(), call_id()
+    first, second, free = call_id(now_ms() - 1), call_id(), call_id()
     await seal(url, *one(first, 1, 2, score=0.6, audit_budget=2))
     for block in (1, 2):
         assert await add_review(url, Auditor("k", "kim"), Review(UUID(first), block, "honest"))
@@ -298,7 +299,7 @@ async def test_what_is_wrong_with_a_review_is_said(url: str, client: httpx2.Asyn
 
 
 async def test_filters_and_pages_of_the_queue(url: str, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [call_id(NOW - 10 + n) for n in range(5)]
+    calls = [call_id(now_ms() - 10 + n) for n in range(5)]
     for n, call in enumerate(calls):
         await seal(url, *one(call, 1, 2, key="eve" if n == 4 else "dev\ufffe", audit="sampled" if n == 3 else "suspicion"))
 
@@ -348,7 +349,7 @@ async def test_reviews_of_a_decision_are_bounded(url: str) -> None:
 
 
 async def test_redaction_takes_the_notes_and_retention_all_of_it(url: str) -> None:
-    old, new = call_id(NOW - 3 * DAY_MS), call_id()
+    old, new = call_id(now_ms() - 3 * DAY_MS), call_id()
     for call in (old, new):
         await seal(
             url,
@@ -359,13 +360,13 @@ async def test_redaction_takes_the_notes_and_retention_all_of_it(url: str) -> No
     assert rows(url, "SELECT label, note FROM audit_reviews ORDER BY call_id") == [("attack", "it said: password"), ("attack", "")]
     with Sealer(url) as sealer:
         sealer.checkpoint()
-    assert drop_before(url, datetime.fromtimestamp(NOW / 1000, UTC).date(), "old", redis_time=time.time) == 1
+    assert drop_before(url, datetime.fromtimestamp(now_ms() / 1000, UTC).date(), "old", redis_time=time.time) == 1
     assert rows(url, "SELECT call_id::text FROM audits") == rows(url, "SELECT call_id::text FROM audit_reviews") == [(new,)]
 
 
 async def test_the_sample_is_drawn_again_from_the_record(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(db.read.draws, "PAGE", 3)
-    calls = [call_id(NOW - n) for n in range(4)]
+    calls = [call_id(now_ms() - n) for n in range(4)]
     quiet = call_id()
     for call in calls:
         await seal(url, *one(call, 1, 2, 3))
@@ -398,7 +399,7 @@ def run(*arguments: str, given: str = "") -> Any:
 
 
 def test_the_command_lists_shows_and_labels(url: str) -> None:
-    call, other = call_id(), call_id(NOW - 5)
+    call, other = call_id(), call_id(now_ms() - 5)
     asyncio.run(seal(url, *one(call, 1, 2), *one(other, 1, key="eve")))
     listed = run()
     lines = listed.stdout.splitlines()

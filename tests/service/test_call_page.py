@@ -34,12 +34,12 @@ from protocol.records import (
     ToolCallRecord,
 )
 from tests.support.checks.record import (
-    NOW,
     call_id,
     call_record,
     chunks_record,
     control_records,
     judgement_record,
+    now_ms,
     rows,
     tool_call_record,
     whole_call,
@@ -94,30 +94,30 @@ def filled(call: str, text: str) -> list[Record]:
         call_record(call, session=text, model=text, key=text, policy=text, facts=CallFacts(text)),
         chunks_record(call, [body, raw], block=0),
         chunks_record(call, [raw], seq=3, verdict="hold", block=1),
-        ReleaseRecord(call_id=call, number=1, number_next=2, at=NOW, seq=3, payload=raw, sha256=sha256(raw).digest()),
-        BlockRecord(call_id=call, block=0, at=NOW, kind="text", verdict="block", reason=text, policy=text, rule=text),
+        ReleaseRecord(call_id=call, number=1, number_next=2, at=now_ms(), seq=3, payload=raw, sha256=sha256(raw).digest()),
+        BlockRecord(call_id=call, block=0, at=now_ms(), kind="text", verdict="block", reason=text, policy=text, rule=text),
         ToolCallRecord(
-            call_id=call, block=1, index=0, at=NOW, tool_call_id=text, name=text, arguments=raw, released_arguments=raw + b"!",
+            call_id=call, block=1, index=0, at=now_ms(), tool_call_id=text, name=text, arguments=raw, released_arguments=raw + b"!",
             executor="client", form="native", verdict="replace", reason=text, policy=text, rule=text,
         ),
         JudgementRecord(
-            call_id=call, block=1, step=0, at=NOW, model=text, policy=text, probability=0.9, threshold=0.6, explanation=text, prompt=raw,
-            reply=raw, latency_ms=1, attempts=1,
+            call_id=call, block=1, step=0, at=now_ms(), model=text, policy=text, probability=0.9, threshold=0.6, explanation=text,
+            prompt=raw, reply=raw, latency_ms=1, attempts=1,
         ),
-        ScoreRecord(call_id=call, block=1, step=0, at=NOW, monitor=text, policy=text, value=0.5, dims="", why=text, error=""),
+        ScoreRecord(call_id=call, block=1, step=0, at=now_ms(), monitor=text, policy=text, value=0.5, dims="", why=text, error=""),
         DecisionRecord(
-            call_id=call, block=1, step=0, at=NOW, unit="call", attempt=0, policy=text, protocol="threshold", action=text, score=0.5,
+            call_id=call, block=1, step=0, at=now_ms(), unit="call", attempt=0, policy=text, protocol="threshold", action=text, score=0.5,
             threshold=0.4, reason=text,
         ),
-        EventRecord(call_id=call, kind="withheld", number=1, at=NOW, detail=text),
-        EventRecord(call_id=call, kind="identified", number=0, at=NOW, detail=f'{{"source": "{text}"}}'),
-        EndRecord(call_id=call, at=NOW + 9, state="FAILED", reason="client_gone", status=200, stop_reason=text, relayed=2),
+        EventRecord(call_id=call, kind="withheld", number=1, at=now_ms(), detail=text),
+        EventRecord(call_id=call, kind="identified", number=0, at=now_ms(), detail=f'{{"source": "{text}"}}'),
+        EndRecord(call_id=call, at=now_ms() + 9, state="FAILED", reason="client_gone", status=200, stop_reason=text, relayed=2),
     ]  # fmt: skip
 
 
 def test_no_text_of_a_call_becomes_an_element(url: str) -> None:
     texts = ["harmless", *("~".join(HOSTILE[at : at + 6]) for at in range(0, len(HOSTILE), 6))]
-    calls = {text: call_id(NOW + n) for n, text in enumerate(texts)}
+    calls = {text: call_id(now_ms() + n) for n, text in enumerate(texts)}
     for text, call in calls.items():
         asyncio.run(insert(url, *filled(call, text), bodies={call: text.encode("utf-8", "surrogatepass")}))
 
@@ -186,7 +186,7 @@ def test_a_call_without_its_beginning_says_so(url: str) -> None:
 
 def test_a_call_that_no_worker_began_says_so(url: str) -> None:
     call = call_id()
-    asyncio.run(insert(url, EndRecord(call_id=call, at=NOW, state="FAILED", reason="unclaimed", status=503)))
+    asyncio.run(insert(url, EndRecord(call_id=call, at=now_ms(), state="FAILED", reason="unclaimed", status=503)))
     assert "No policy worker ever began it" in html_of(url, f"/debug/calls/{call}")
 
 
@@ -199,7 +199,7 @@ def test_a_redacted_call_says_who_took_its_content_and_why(url: str) -> None:
 
 
 def test_a_dropped_call_has_a_page_that_says_so(url: str) -> None:
-    call, unknown = call_id(NOW - 9 * 86_400_000), call_id(NOW - 9 * 86_400_000)
+    call, unknown = call_id(now_ms() - 9 * 86_400_000), call_id(now_ms() - 9 * 86_400_000)
     asyncio.run(insert(url, *whole_call(call)))
     with Sealer(url) as sealer:
         sealer.seal([UUID(call)])
@@ -215,8 +215,10 @@ def test_large_bytes_are_in_the_text_whole(url: str) -> None:
     """A release and a chunk past the slices in which they are read, cut within characters."""
     call, payload = call_id(), ("é€😀\x1b" * 70_000).encode()
     records: list[Record] = [call_record(call), chunks_record(call, [b"{" + b"x" * (2**20 + 7) + b"}"])]
-    release = ReleaseRecord(call_id=call, number=0, number_next=1, at=NOW, seq=1, payload=payload, sha256=sha256(payload).digest())
-    asyncio.run(insert(url, *records, release, EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200, relayed=1)))
+    release = ReleaseRecord(call_id=call, number=0, number_next=1, at=now_ms(), seq=1, payload=payload, sha256=sha256(payload).digest())
+    asyncio.run(
+        insert(url, *records, release, EndRecord(call_id=call, at=now_ms(), state="ENDED", reason="complete", status=200, relayed=1))
+    )
     whole = ask(url, lambda pages: pages.file(f"/debug/calls/{call}/text")).decode()
     assert released_in(whole) == payload and "x" * (2**20 + 7) in whole
     assert ask(url, lambda pages: pages.file(f"/debug/calls/{call}/releases/0/raw")) == payload
@@ -280,7 +282,8 @@ def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:
 def test_scores_decisions_and_attempts_are_told(url: str) -> None:
     call = call_id()
     other = AttemptRecord(
-        call_id=call, segment=0, attempt=1, at=NOW, kind="defer", upstream="openai", model="trusted", first_seq=4, end_seq=5, chosen=False,
+        call_id=call, segment=0, attempt=1, at=now_ms(), kind="defer", upstream="openai", model="trusted", first_seq=4, end_seq=5,
+        chosen=False,
     )  # fmt: skip
     asyncio.run(insert(url, *whole_call(call), *control_records(call), other))
     shown = ask(url, lambda pages: pages.page(f"/debug/calls/{call}"))
@@ -291,7 +294,7 @@ def test_scores_decisions_and_attempts_are_told(url: str) -> None:
 
 
 def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
-    first, second = call_id(NOW), call_id(NOW + 5)
+    first, second = call_id(now_ms()), call_id(now_ms() + 5)
     turns = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"turn {n}"} for n in range(9)]
     bodies = {call: json.dumps({"model": "m", "messages": turns[:n]}).encode() for call, n in ((first, 7), (second, 9))}
     asyncio.run(insert(url, call_record(first), call_record(second), bodies=bodies))
@@ -309,10 +312,11 @@ def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
 
 
 def test_each_tab_keeps_the_list_that_its_call_was_opened_from(url: str) -> None:
-    calls = [call_id(NOW - n * 1000) for n in range(3)]
+    calls = [call_id(now_ms() - n * 1000) for n in range(3)]
     for call in calls:
         many = [
-            BlockRecord(call_id=call, block=b, at=NOW, kind="text", verdict="allow", reason="", policy="") for b in range(links.BLOCKS + 1)
+            BlockRecord(call_id=call, block=b, at=now_ms(), kind="text", verdict="allow", reason="", policy="")
+            for b in range(links.BLOCKS + 1)
         ]
         asyncio.run(insert(url, call_record(call), *many, chunks_record(call, [b"x"] * 201)))
     lines = "SELECT %s, 'g', n, now(), 'policy', 'called', ''::bytea FROM generate_series(1, 7) n RETURNING 1"

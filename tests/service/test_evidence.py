@@ -26,7 +26,7 @@ from db.seals.verify import snapshot
 from protocol.errors import InvalidRequest, NotFound
 from protocol.records import EventRecord
 from sluice import seal_cli
-from tests.support.checks.record import NOW, call_id, fresh_database, rows
+from tests.support.checks.record import call_id, fresh_database, now_ms, rows
 from tests.support.checks.sealed import Log, copy_of, fill, insert, many_rows
 
 KEY = Ed25519PrivateKey.generate()
@@ -177,7 +177,7 @@ def test_where_there_is_none_a_sentence_says_why(database_url: str) -> None:
         days = 86_400_000
         log = fill(url, random.Random(1), calls=2, checkpoints=1, days_ago=9)
         old, redacted = log.calls
-        young, late = (UUID(call_id(NOW + at)) for at in (1, 2))
+        young, late = (UUID(call_id(now_ms() + at)) for at in (1, 2))
         for call in (young, late):
             asyncio.run(insert(url, *many_rows(str(call), random.Random(2)), bodies={str(call): b"{}"}))
         assert redact(url, redacted, "asked for") > 0
@@ -189,7 +189,7 @@ def test_where_there_is_none_a_sentence_says_why(database_url: str) -> None:
             check(make(url, late, BLOCK).dump(), against=[str(rows(url, "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1")[0][0])])
             _refused(url, late, "after the checkpoint over 2 seals", size=2)
             _refused(url, late, "no checkpoint over 77 seals", size=77)
-            asyncio.run(insert(url, EventRecord(call_id=str(late), kind="takeover", number=9, at=NOW, detail="w")))
+            asyncio.run(insert(url, EventRecord(call_id=str(late), kind="takeover", number=9, at=now_ms(), detail="w")))
             _refused(url, late, "does not fit its seal: run `sluice audit verify --call")
             sealer.seal([late])
             _refused(url, late, "under no checkpoint yet")
@@ -203,7 +203,7 @@ def test_where_there_is_none_a_sentence_says_why(database_url: str) -> None:
         for call, block in ((late, 99), (UUID(int=5), 1)):
             with pytest.raises(NotFound):
                 make(url, call, block)
-        assert drop_before(url, _day(NOW - 5 * days), "old", redis_time=time.time) == 2
+        assert drop_before(url, _day(now_ms() - 5 * days), "old", redis_time=time.time) == 2
         _refused(url, old, "were dropped on")
         rows(url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s", late)
         _refused(url, late, "does not fit its seal")
@@ -211,7 +211,7 @@ def test_where_there_is_none_a_sentence_says_why(database_url: str) -> None:
 
 def test_what_another_record_has_under_the_same_key_is_told(log: Log, database_url: str, tmp_path: Path) -> None:
     (tmp_path / "pem").write_text(checkpoints.public_pem(KEY))
-    day = _day(NOW - 9 * 86_400_000)
+    day = _day(now_ms() - 9 * 86_400_000)
     with copy_of(log.url) as one, fresh_database(database_url) as other:
         names = []
         for url, chance, days_ago in ((one, random.Random(4), 9), (other, random.Random(5), 8)):

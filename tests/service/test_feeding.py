@@ -27,7 +27,8 @@ from workers.policy.feeding import Feeder
 from workers.policy.release import Releaser
 
 START = Start(
-    call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
+    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
+    policy="", session="",
     nonce="n", deadline=2,
 )  # fmt: skip
 BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()

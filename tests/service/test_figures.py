@@ -14,7 +14,7 @@ from protocol.runtime import Runtime
 from streams import heartbeats, layout
 from streams.connection import Connection
 from tests.support.checks.reading import insert
-from tests.support.checks.record import NOW, call_id, call_record, chunks_record
+from tests.support.checks.record import call_id, call_record, chunks_record, now_ms
 from tests.support.servers.asked import pages_of
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -51,7 +51,7 @@ async def test_what_redis_and_the_record_hold_is_shown(redis: Connection, redis_
 
 
 async def test_a_call_whose_revision_no_worker_has_is_said_to_wait(redis: Connection, redis_url: str, url: str) -> None:
-    waits, runs = call_id(NOW), call_id(NOW - 1)
+    waits, runs = call_id(now_ms()), call_id(now_ms() - 1)
     await insert(url, call_record(waits, policy="old<b>"), call_record(runs))
     for call in (waits, runs):
         await redis.call("XADD", layout.dispatch_key(0), "*", "c", call, "d", "99999999999999")

@@ -16,7 +16,7 @@ from db.write.histories import HistoryWriter
 from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
 from protocol.histories import history
-from tests.support.checks.record import NOW, call_id, call_record, rows, whole_call
+from tests.support.checks.record import call_id, call_record, now_ms, rows, whole_call
 from tests.support.clients.commands import sluice
 from tests.support.waiting import wait_until
 from workers.audit import histories
@@ -48,7 +48,7 @@ async def writer(url: str) -> AsyncIterator[HistoryWriter]:
 
 
 async def test_a_history_is_written_once_and_made_again(url: str) -> None:
-    one, other = call_id(NOW), call_id(NOW + 1)
+    one, other = call_id(now_ms()), call_id(now_ms() + 1)
     bodies = {one: body("a\x00b", "c"), other: b"no request"}
     await insert(url, bodies)
     async with writer(url) as writes:
@@ -63,7 +63,7 @@ async def test_a_history_is_written_once_and_made_again(url: str) -> None:
 
 
 async def test_a_rebuild_goes_through_all_calls(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    await insert(url, {call_id(NOW + n): body(str(n)) for n in range(5)})
+    await insert(url, {call_id(now_ms() + n): body(str(n)) for n in range(5)})
     monkeypatch.setattr("db.write.histories._PAGE", 2)
     async with writer(url) as writes:
         assert list(writes.rebuild(FIRST, LAST)) == [2, 4, 5]
@@ -73,7 +73,7 @@ async def test_a_rebuild_goes_through_all_calls(url: str, monkeypatch: pytest.Mo
 
 
 async def test_a_command_makes_them_anew(url: str) -> None:
-    await insert(url, {call_id(NOW + n): body(str(n)) for n in range(3)})
+    await insert(url, {call_id(now_ms() + n): body(str(n)) for n in range(3)})
     told = sluice("audit", "rebuild", "histories", url=url)
     assert told.returncode == 0 and "made the histories of 3 calls" in told.stderr and count(url) == 3
     told = sluice("audit", "rebuild", "histories", "--until", "2001-01-01", "--json", url=url)
@@ -149,7 +149,7 @@ def count(url: str) -> int:
 
 
 async def test_records_that_wait_go_first(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies = {call_id(NOW + n): body(str(n)) for n in range(3)}
+    bodies = {call_id(now_ms() + n): body(str(n)) for n in range(3)}
     await insert(url, bodies)
     monkeypatch.setattr(histories, "PAUSE_S", 0.01)
     monkeypatch.setattr(histories, "KEPT_BYTES", len(body("0")))
@@ -172,7 +172,7 @@ async def test_records_that_wait_go_first(url: str, monkeypatch: pytest.MonkeyPa
 
 
 async def test_past_the_bound_the_oldest_are_left_out(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies = {call_id(NOW + n): body(str(n)) for n in range(4)}
+    bodies = {call_id(now_ms() + n): body(str(n)) for n in range(4)}
     await insert(url, bodies)
     monkeypatch.setattr(histories, "MAX_WAITING", 2)
     async with looping(url, [False]) as made:

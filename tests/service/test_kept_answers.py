@@ -17,7 +17,7 @@ from protocol.bounds import LOOKUPS_AT_ONCE
 from protocol.kept import WantedAnswers
 from protocol.records import EndRecord, Record, ReleaseRecord
 from streams.round_robin import RoundRobin
-from tests.support.checks.record import NOW, call_id, call_record
+from tests.support.checks.record import call_id, call_record, now_ms
 
 BODY_BYTES = 2**20
 
@@ -42,7 +42,7 @@ def released(call: str, text: str, **changes: Any) -> Record:
     }
     used = {"type": "function_call", "call_id": f"call_{text}", "name": "f", "arguments": "{}"}
     payload = json.dumps({"id": identity(call), "status": "completed", "output": [{"type": "reasoning"}, said, used]} | changes).encode()
-    return ReleaseRecord(call_id=call, number=0, number_next=9, at=NOW, seq=9, payload=payload, sha256=b"")
+    return ReleaseRecord(call_id=call, number=0, number_next=9, at=now_ms(), seq=9, payload=payload, sha256=b"")
 
 
 async def keep(url: str, call: str, text: str, *, previous: str = "", key: str = "k", has_body: bool = True, **said: Any) -> str:
@@ -58,7 +58,7 @@ async def keep(url: str, call: str, text: str, *, previous: str = "", key: str =
 async def chain(url: str, length: int, **said: Any) -> str:
     last = ""
     for number in range(length):
-        last = await keep(url, call_id(NOW - 1000 + number), str(number), previous=last, **said)
+        last = await keep(url, call_id(now_ms() - 1000 + number), str(number), previous=last, **said)
     return last
 
 
@@ -83,12 +83,13 @@ async def test_only_its_own_kept_answers_are_a_keys(url: str, reader: AnswerRead
         assert not await inserter.insert(records, {failed: b"{}"})
     none = [
         await keep(url, call_id(), "x", key="other"), await keep(url, call_id(), "x", store=False), identity(failed),
-        await keep(url, call_id(), "x", has_body=False), identity(call_id()), identity(call_id(NOW - 10**9)), "resp_f" + "f" * 31, "resp_x",
+        await keep(url, call_id(), "x", has_body=False), identity(call_id()), identity(call_id(now_ms() - 10**9)),
+        "resp_f" + "f" * 31, "resp_x",
     ]  # fmt: skip
     for one in none:
         assert (await reader.find("k", previous(one))).missing == "previous", one
         assert await reader.one("k", one) is None
-        after = await keep(url, call_id(NOW + 1000), "y", previous=one)
+        after = await keep(url, call_id(now_ms() + 1000), "y", previous=one)
         assert (await reader.find("k", previous(after))).missing == "previous", "nor is what goes on with it"
 
 
@@ -133,11 +134,11 @@ async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(url: str, reader
 
 async def test_only_references_are_filled(url: str, reader: AnswerReader) -> None:
     """An item with the id of a large one stays as it was: else a thousand of them were a thousand large ones, past the bound."""
-    large, own = call_id(NOW - 2000), "x" * 1000
+    large, own = call_id(now_ms() - 2000), "x" * 1000
     await keep(url, large, own)
     name = f"msg_{large.replace('-', '')}_0"
     same = {"type": "message", "role": "user", "id": name, "content": "a"}
-    last = await keep(url, call_id(NOW - 1000), "y", input=[{"type": "item_reference", "id": name}, *[same] * 2000])
+    last = await keep(url, call_id(now_ms() - 1000), "y", input=[{"type": "item_reference", "id": name}, *[same] * 2000])
     found, kept = await reader.find("k", previous(last)), await reader.one("k", last)
     assert kept is not None
     for before in (found.before, (await reader.input_of("k", kept)).before):
@@ -155,7 +156,7 @@ async def ask_first(url: str, *, key: str = "k", answer: str = "completed", **sa
         "server_label": "b",
     }
     payload = json.dumps({"id": identity(call), "status": answer, "output": [question]}).encode()
-    released = ReleaseRecord(call_id=call, number=0, number_next=9, at=NOW, seq=9, payload=payload, sha256=b"")
+    released = ReleaseRecord(call_id=call, number=0, number_next=9, at=now_ms(), seq=9, payload=payload, sha256=b"")
     records: list[Record] = [call_record(call, key=key, dialect="responses"), released]
     async with AuditInserter(url) as inserter:
         body = {call: json.dumps({"model": "m", "input": "x"} | said).encode()} if said else {}
@@ -186,7 +187,7 @@ async def test_a_question_is_found_where_this_key_was_given_it(url: str, reader:
 async def test_approvals_of_a_conversation_are_looked_up_with_it(url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
     name, question = await ask_first(url, store=True)
     yes = {"type": "mcp_approval_response", "approval_request_id": name, "approve": True}
-    later = await keep(url, call_id(NOW + 1000), "y", previous=identity(name[5:-2]), input=[yes])
+    later = await keep(url, call_id(now_ms() + 1000), "y", previous=identity(name[5:-2]), input=[yes])
     found = await reader.find("k", previous(later))
     assert found.questions == {name: question} and question in found.before and yes in found.before
     monkeypatch.setattr(db.read.answers, "MAX_LOOKUPS", 1)
@@ -210,15 +211,15 @@ async def test_a_long_conversation_is_read_in_a_few_queries(url: str, reader: An
 
 async def test_what_only_looks_like_the_answer_before_leads_nowhere(url: str, reader: AnswerReader) -> None:
     """PostgreSQL's guess is the first field of that name, also one that is nested: what is gone on with is read of the request."""
-    other = await keep(url, call_id(NOW - 5000), "other")
-    first = await keep(url, call_id(NOW - 1000), "first")
+    other = await keep(url, call_id(now_ms() - 5000), "other")
+    first = await keep(url, call_id(now_ms() - 1000), "first")
     decoy = {"metadata": {"previous_response_id": other}}
-    call = call_id(NOW - 900)
+    call = call_id(now_ms() - 900)
     body = json.dumps({"model": "m"} | decoy | {"input": "asked second", "previous_response_id": first}).encode()
     async with AuditInserter(url) as inserter:
         end = EndRecord(call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200)
         await inserter.insert([call_record(call, key="k", dialect="responses"), released(call, "second"), end], {call: body})
-    found = await reader.find("k", previous(await keep(url, call_id(NOW), "third", previous=identity(call))))
+    found = await reader.find("k", previous(await keep(url, call_id(now_ms()), "third", previous=identity(call))))
     assert not found.missing and found.calls == ["call_first", "call_second", "call_third"]
 
 

@@ -14,7 +14,7 @@ from db.seals.proof import check
 from db.seals.redact import redact
 from pages import links
 from protocol.errors import InvalidRequest, NotFound
-from tests.support.checks.record import NOW, call_id, fresh_database, rows, tool_call_record, whole_call
+from tests.support.checks.record import call_id, fresh_database, now_ms, rows, tool_call_record, whole_call
 from tests.support.checks.sealed import Log, fill, insert
 from tests.support.servers.asked import pages_of
 
@@ -26,7 +26,7 @@ def log(database_url: str) -> Iterator[Log]:
     """Four sealed calls under two signed checkpoints, one that is not sealed, one redacted."""
     with fresh_database(database_url) as url:
         log = fill(url, random.Random(5), calls=4, checkpoints=2, key=KEY)
-        fresh = call_id(NOW + 99)
+        fresh = call_id(now_ms() + 99)
         hostile = tool_call_record(fresh, block=4, name="<img src=x>", arguments=b"<script>alert(1)</script>", reason="\u202ereason")
         asyncio.run(insert(url, *whole_call(fresh), hostile, bodies={fresh: b"{}"}))
         log.calls.append(UUID(fresh))

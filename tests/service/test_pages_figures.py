@@ -12,7 +12,7 @@ import pytest
 
 from db.write.insert import AuditInserter
 from protocol.records import BlockRecord, EndRecord, Record
-from tests.support.checks.record import NOW, call_id, call_record, fresh_database, judgement_record, rows, tool_call_record
+from tests.support.checks.record import call_id, call_record, fresh_database, judgement_record, now_ms, rows, tool_call_record
 from tests.support.servers.product import KEY, Product, base_config, digest
 from tests.support.waiting import wait_for
 
@@ -40,7 +40,7 @@ async def _fill(url: str) -> None:
 
 def _call(n: int) -> list[Record]:
     """Every third is of yesterday, every fourth failed; each has two tool calls, of which one is refused or replaced."""
-    at = NOW - (DAY_MS if n % 3 == 0 else 0) - n
+    at = now_ms() - (DAY_MS if n % 3 == 0 else 0) - n
     call = call_id(at)
     verdict: Any = ("block", "replace", "withheld")[n % 3]
     return [

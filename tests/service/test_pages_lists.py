@@ -22,7 +22,7 @@ from protocol.config import Config, Key
 from protocol.errors import InvalidRequest, NotFound
 from protocol.runtime import Runtime
 from tests.support.checks.reading import end_record, insert
-from tests.support.checks.record import NOW, call_id, call_record, judgement_record, rows, tool_call_record, whole_call
+from tests.support.checks.record import call_id, call_record, judgement_record, now_ms, rows, tool_call_record, whole_call
 
 LONG = b'{"command": "' + b"\xe2\x82\xac" * 100_000 + b'"}'
 
@@ -64,7 +64,7 @@ async def test_a_cell_has_the_beginning_of_what_is_long_and_its_length(url: str,
 
 
 async def test_pages_go_both_ways_while_rows_come_in(url: str, reader: AuditReader) -> None:
-    calls = [call_id(NOW - n * 1000) for n in range(7)]
+    calls = [call_id(now_ms() - n * 1000) for n in range(7)]
     await insert(
         url, *(record for call in calls for record in (call_record(call), tool_call_record(call, block=1), tool_call_record(call, block=2)))
     )
@@ -78,7 +78,7 @@ async def test_pages_go_both_ways_while_rows_come_in(url: str, reader: AuditRead
     second = await _page(reader, lists.tool_calls, first.values["pager"]["older"])
     third = await _page(reader, lists.tool_calls, second.values["pager"]["older"])
     assert (places(second), places(third)) == (ways[4:8], ways[8:12])
-    await insert(url, *(tool_call_record(call_id(NOW + n), block=1) for n in (1, 2, 3)))
+    await insert(url, *(tool_call_record(call_id(now_ms() + n), block=1) for n in (1, 2, 3)))
     again = await _page(reader, lists.tool_calls, third.values["pager"]["newer"])
     assert places(again) == ways[4:8]
     above = await _page(reader, lists.tool_calls, again.values["pager"]["newer"])
@@ -90,7 +90,7 @@ async def test_pages_go_both_ways_while_rows_come_in(url: str, reader: AuditRead
 
 
 async def test_oldest_first_pages_the_other_way_round(url: str, reader: AuditReader) -> None:
-    calls = sorted(call_id(NOW - n * 1000) for n in range(5))
+    calls = sorted(call_id(now_ms() - n * 1000) for n in range(5))
     await insert(url, *map(call_record, calls))
     first = await _page(reader, lists.calls, "/debug/calls?order=asc&limit=2")
     assert [item["call_id"] for item in first.values["items"]] == calls[:2] and first.values["pager"]["older"] is None
@@ -103,7 +103,7 @@ async def test_oldest_first_pages_the_other_way_round(url: str, reader: AuditRea
 
 
 async def test_open_calls_come_first_on_the_first_page(url: str, reader: AuditReader) -> None:
-    calls = sorted((call_id(NOW - n * 1000) for n in range(3)), reverse=True)
+    calls = sorted((call_id(now_ms() - n * 1000) for n in range(3)), reverse=True)
     await insert(url, *map(call_record, calls), *(end_record(call, "FAILED") for call in calls[:2]))
     page = await _page(reader, lists.calls, "/debug/calls")
     assert [item["call_id"] for item in page.values["items"]] == [calls[2], *calls[:2]]
@@ -111,7 +111,7 @@ async def test_open_calls_come_first_on_the_first_page(url: str, reader: AuditRe
 
 
 async def test_judged_decisions_that_passed_can_be_asked_for(url: str, reader: AuditReader) -> None:
-    refused, passed, unjudged = (call_id(NOW - n * 1000) for n in range(3))
+    refused, passed, unjudged = (call_id(now_ms() - n * 1000) for n in range(3))
     for call, verdict in ((refused, "block"), (passed, "allow"), (unjudged, "allow")):
         await insert(url, call_record(call), tool_call_record(call, verdict=verdict))
     await insert(url, judgement_record(refused), judgement_record(passed))
@@ -121,7 +121,7 @@ async def test_judged_decisions_that_passed_can_be_asked_for(url: str, reader: A
 
 
 async def test_labels_are_kept_and_the_newest_counts(url: str, reader: AuditReader) -> None:
-    one, other = (call_id(NOW - n * 1000) for n in range(2))
+    one, other = (call_id(now_ms() - n * 1000) for n in range(2))
     for call in (one, other):
         await insert(url, call_record(call), tool_call_record(call), judgement_record(call))
 
@@ -203,7 +203,7 @@ async def test_the_judge_leads_to_what_it_blocked(reader: AuditReader) -> None:
 
 
 async def test_a_call_has_neighbours_in_the_list_that_it_was_opened_from(url: str, reader: AuditReader) -> None:
-    calls = sorted((call_id(NOW - n * 1000) for n in range(4)), reverse=True)
+    calls = sorted((call_id(now_ms() - n * 1000) for n in range(4)), reverse=True)
     for n, call in enumerate(calls):
         await insert(url, call_record(call), *(tool_call_record(call, block=b, verdict="allow" if n == 1 else "block") for b in (1, 2)))
 

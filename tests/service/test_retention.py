@@ -35,14 +35,13 @@ from protocol.errors import Forbidden, InvalidRequest
 from protocol.records import EventRecord
 from protocol.runtime import Runtime
 from sluice import doctor
-from tests.support.checks.record import NOW, call_id, fresh_database, rows, whole_call
+from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows, whole_call
 from tests.support.checks.sealed import Log, copy_of, fill, insert, run, seal_as_before
 from tests.support.servers.asked import pages_of
 from tests.support.waiting import wait_until
 from workers.audit.retention import RetentionLoop
 
 OLD_DAYS = 9
-TODAY = datetime.fromtimestamp(NOW / 1000, UTC).date()
 SHED = ("chunks", "releases", "request_bodies")
 
 
@@ -51,10 +50,10 @@ def sealed(database_url: str) -> Iterator[Log]:
     """Calls of nine days ago in a partition of their day and of today, all under a checkpoint; one was sealed by a process of before, one
     again for a late row, one is redacted."""
     with fresh_database(database_url) as url:
-        rows(url, "SELECT sluice_ensure_partitions(%s::date, 2)", TODAY - timedelta(days=OLD_DAYS))
+        rows(url, "SELECT sluice_ensure_partitions(%s::date, 2)", day_of(call_id(now_ms() - OLD_DAYS * 86_400_000)))
         log = fill(url, random.Random(1), calls=4, checkpoints=1, days_ago=OLD_DAYS)
-        asyncio.run(insert(url, EventRecord(call_id=str(log.calls[1]), kind="takeover", number=9, at=NOW, detail="w")))
-        before = call_id(NOW - OLD_DAYS * 86_400_000 + 50)
+        asyncio.run(insert(url, EventRecord(call_id=str(log.calls[1]), kind="takeover", number=9, at=now_ms(), detail="w")))
+        before = call_id(now_ms() - OLD_DAYS * 86_400_000 + 50)
         asyncio.run(insert(url, *whole_call(before), bodies={before: b"{}"}))
         seal_as_before(url, UUID(before), 3)
         with Sealer(url) as sealer:
@@ -97,7 +96,7 @@ def test_old_rows_go_and_the_record_verifies_and_says_so(log: Log) -> None:
     report = verify(log.url)
     assert (report.ok, report.shed, report.calls, report.incomplete_calls) == (True, 5, 6, set()), report.findings
     [(note, counted)] = rows(log.url, "SELECT note, counts FROM seals WHERE part = -2 AND note LIKE 'chunks%%'")
-    assert counted == [5] and note.startswith(f"chunks until {TODAY - timedelta(days=OLD_DAYS - 1)}: ") and note.endswith(": retention")
+    assert counted == [5] and note.startswith(f"chunks until {day_of(log.calls[0]) + timedelta(days=1)}: ") and note.endswith(": retention")
     assert take(log.url, chunks=3, releases=3) == []
     told = run(log.url, "verify", "--json")
     assert (told.exit_code, json.loads(told.stdout)["shed"]) == (0, 5)
@@ -143,7 +142,7 @@ async def test_rows_that_go_while_a_page_is_read_are_said_to_be_gone(log: Log) -
 
 def test_what_comes_after_rows_went_is_sealed_and_no_hole(log: Log) -> None:
     take(log.url, chunks=3, releases=3, request_bodies=3)
-    asyncio.run(insert(log.url, EventRecord(call_id=str(log.calls[0]), kind="takeover", number=8, at=NOW, detail="w")))
+    asyncio.run(insert(log.url, EventRecord(call_id=str(log.calls[0]), kind="takeover", number=8, at=now_ms(), detail="w")))
     with Sealer(log.url) as sealer:
         assert sealer.seal([log.calls[0]]) == 1
         assert redact(log.url, log.calls[3], "asked for") > 0
@@ -152,7 +151,7 @@ def test_what_comes_after_rows_went_is_sealed_and_no_hole(log: Log) -> None:
     assert (report.ok, report.shed, report.incomplete_calls) == (True, 5, set()), report.findings
     newest = str(rows(log.url, "SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1")[0][0])
     check(make(log.url, log.calls[0], 2).dump(), against=[newest])
-    assert drop_before(log.url, TODAY - timedelta(days=3), "old", redis_time=time.time) == 5
+    assert drop_before(log.url, day_of(log.calls[0]) + timedelta(days=OLD_DAYS - 3), "old", redis_time=time.time) == 5
     report = verify(log.url)
     assert (report.ok, report.dropped, report.shed) == (True, 5, 0), report.findings
     assert rows(log.url, "SELECT count(*)::int FROM kept_digests") == [(0,)]
@@ -217,7 +216,7 @@ def test_rows_that_an_older_part_covers_are_missed_also_once_others_of_it_went(l
 
 
 def test_nothing_goes_without_seal_and_checkpoint(log: Log) -> None:
-    late = call_id(NOW - OLD_DAYS * 86_400_000 + 90)
+    late = call_id(now_ms() - OLD_DAYS * 86_400_000 + 90)
     asyncio.run(insert(log.url, *whole_call(late), bodies={late: b"{}"}))
     for sentence in ("have no seal yet", "under no checkpoint yet"):
         with pytest.raises(InvalidRequest, match=sentence):
@@ -345,9 +344,9 @@ async def test_what_came_too_late_stays_and_is_told_and_stops_nothing(log: Log) 
 
 
 async def test_a_day_that_stands_is_told_with_the_reason(log: Log) -> None:
-    late = call_id(NOW - OLD_DAYS * 86_400_000 + 90)
+    late = call_id(now_ms() - OLD_DAYS * 86_400_000 + 90)
     await insert(log.url, *whole_call(late), bodies={late: b"{}"})
-    day = TODAY - timedelta(days=OLD_DAYS)
+    day = day_of(log.calls[0])
     said = f"retention of chunks stands at {day} since {day + timedelta(days=4)}: the call {late} has no seal"
     config = Config.model_validate({"retention": {"chunks": 3, "releases": 20}})
     # other tests of this server may have made the role, which has no right in this database yet
@@ -367,7 +366,7 @@ async def test_a_day_that_stands_is_told_with_the_reason(log: Log) -> None:
 @pytest.mark.parametrize("kind", ["chunks", "everything"])
 @pytest.mark.parametrize("of", ["a call that is sealed", "no call"])
 def test_rows_that_no_seal_counts_stay_with_their_day(log: Log, of: str, kind: str) -> None:
-    call = log.calls[0] if of == "a call that is sealed" else UUID(call_id(NOW - OLD_DAYS * 86_400_000 + 70))
+    call = log.calls[0] if of == "a call that is sealed" else UUID(call_id(now_ms() - OLD_DAYS * 86_400_000 + 70))
     rows(log.url, "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'x', 'allow', 0)", call)
     before = counts(log.url)
     with pytest.raises(InvalidRequest, match="other rows of that day than its seals count"):

@@ -24,13 +24,11 @@ from db.seals.seal import Sealer
 from db.seals.standing import standing
 from db.seals.verify import verify
 from protocol.errors import InvalidRequest
-from tests.support.checks.record import NOW, call_id, fresh_database, rows, whole_call
+from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows, whole_call
 from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, run
 from tests.support.waiting import wait_until
 
 OLD_DAYS = 9
-TODAY = datetime.fromtimestamp(NOW / 1000, UTC).date()
-DAY = TODAY - timedelta(days=OLD_DAYS)
 LATE_CHUNK = "INSERT INTO chunks (call_id, seq, at, raw, verdict, block) VALUES (%s, 77, now(), 'late', 'allow', 0)"
 
 WAITS = """
@@ -42,7 +40,7 @@ SELECT count(*)::int FROM pg_locks WHERE NOT granted AND database = (SELECT oid 
 def sealed(database_url: str) -> Iterator[Log]:
     """Calls of nine days ago in a partition of their day, of a week ago and of today."""
     with fresh_database(database_url) as url:
-        rows(url, "SELECT sluice_ensure_partitions(%s::date, 2)", DAY)
+        rows(url, "SELECT sluice_ensure_partitions(%s::date, 2)", day_of(call_id(now_ms() - OLD_DAYS * 86_400_000)))
         log = fill(url, random.Random(1), calls=4, checkpoints=1, days_ago=OLD_DAYS)
         log.calls += fill(url, random.Random(2), calls=2, checkpoints=1, days_ago=OLD_DAYS - 2).calls
         log.calls += fill(url, random.Random(3), calls=1, checkpoints=1).calls
@@ -84,7 +82,7 @@ def test_no_row_goes_that_is_not_seen(log: Log, how: str) -> None:
         connection.execute("SELECT 1 FROM seals LIMIT 1")
         rows(log.url, LATE_CHUNK, log.calls[0])
         with pytest.raises(psycopg.Error, match="READ COMMITTED"):
-            connection.execute(statement.encode(), (DAY + timedelta(days=1),))
+            connection.execute(statement.encode(), (day_of(log.calls[0]) + timedelta(days=1),))
     assert rows(log.url, "SELECT count(*)::int FROM chunks WHERE call_id = %s AND seq = 77", log.calls[0]) == [(1,)]
 
 
@@ -107,7 +105,7 @@ def test_what_came_late_of_a_day_that_went_goes_with_the_next_run(log: Log) -> N
     for turn in range(2):
         come(log.url, log.calls[turn])
         assert standing(log.url, {"everything": 6})[0].startswith("retention of everything stands at")
-        assert take(log.url, everything=8)[0][1:] == (DAY + timedelta(days=1), 1)
+        assert take(log.url, everything=8)[0][1:] == (day_of(log.calls[0]) + timedelta(days=1), 1)
         assert verify(log.url).ok, verify(log.url).findings
     bound = rows(log.url, "SELECT DISTINCT left(call_id::text, 32) FROM seals WHERE part = -1")
     ends = rows(log.url, "SELECT right(call_id::text, 4) FROM seals WHERE part = -1 ORDER BY position")
@@ -120,7 +118,7 @@ def test_what_came_late_of_a_day_that_went_goes_with_the_next_run(log: Log) -> N
 
 @pytest.mark.parametrize("by", ["retention", "drop", "archive"])
 def test_what_came_late_goes_up_to_the_day_that_went(log: Log, by: str, tmp_path: Path) -> None:
-    later, day = TODAY - timedelta(days=3), DAY + timedelta(days=1)
+    later, day = day_of(log.calls[0]) + timedelta(days=OLD_DAYS - 3), day_of(log.calls[0]) + timedelta(days=1)
     assert drop_before(log.url, later, "by hand", redis_time=time.time) == 6
     come(log.url, log.calls[0])
     come(log.url, log.calls[4])
@@ -134,8 +132,8 @@ def test_what_came_late_goes_up_to_the_day_that_went(log: Log, by: str, tmp_path
     assert (report.ok, report.dropped, report.calls) == (True, 6, 1), report.findings
     with pytest.raises(psycopg.Error, match="rows of a later day went before"):
         rows(log.url, "SELECT sluice_drop_before(%s, 'x')", day)
-    come(log.url, call_id(NOW - 2 * DAY_MS))
-    assert drop_before(log.url, TODAY - timedelta(days=1), "x", redis_time=time.time) == 1
+    come(log.url, call_id(now_ms() - 2 * DAY_MS))
+    assert drop_before(log.url, day_of(log.calls[0]) + timedelta(days=OLD_DAYS - 1), "x", redis_time=time.time) == 1
     assert verify(log.url).ok
 
 
@@ -167,7 +165,7 @@ def test_what_is_due_is_asked_of_the_database(log: Log, monkeypatch: pytest.Monk
 
 
 def test_whoever_waits_for_another_that_takes_the_same_rows_leaves_what_it_kept(log: Log) -> None:
-    until = DAY + timedelta(days=1)
+    until = day_of(log.calls[0]) + timedelta(days=1)
     with psycopg.connect(conninfo(log.url)) as first, ThreadPoolExecutor(1) as pool:
         first.execute(TELL.encode(), (clocks(time.time()),))
         assert first.execute("SELECT sluice_shed('chunks', %s, 'a')", (until,)).fetchone() == (4,)
@@ -190,16 +188,16 @@ def test_rows_that_came_after_the_others_went_are_restored_with_them(log: Log, t
         with Sealer(log.url) as sealer:
             assert sealer.seal([log.calls[0]]) == 1
             sealer.checkpoint()
-        archive_day(log.url, DAY, tmp_path)
+        archive_day(log.url, day_of(log.calls[0]), tmp_path)
     take(log.url, str(tmp_path), everything=8)
-    restore(log.url, tmp_path, DAY)
+    restore(log.url, tmp_path, day_of(log.calls[0]))
     late = [(log.calls[0], seq, b"late") for seq in (77, 78)]
     assert rows(log.url, query.format("sluice_restored"), old) == sorted(before + late)
 
 
 def test_what_was_put_back_of_a_call_that_is_redacted_goes_too(log: Log, tmp_path: Path) -> None:
-    archive_day(log.url, DAY, tmp_path)
-    restore(log.url, tmp_path, DAY)
+    archive_day(log.url, day_of(log.calls[0]), tmp_path)
+    restore(log.url, tmp_path, day_of(log.calls[0]))
     counted = "SELECT count(DISTINCT call_id)::int, bool_or(call_id = %s) FROM sluice_restored.request_bodies"
     assert redact(log.url, log.calls[0], "asked for", dry_run=True) == redact(log.url, log.calls[0], "asked for") > 0
     assert rows(log.url, counted, log.calls[0]) == [(3, False)]

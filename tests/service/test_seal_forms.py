@@ -30,7 +30,7 @@ from protocol.records import (
     ToolCallRecord,
 )
 from tests.conftest import SEED
-from tests.support.checks.record import NOW, call_id, fresh_database, rows
+from tests.support.checks.record import call_id, fresh_database, now_ms, rows
 from tests.support.checks.sealed import control_rows, fill, insert, keep, many_rows, put_back, seal_as_before
 
 OLD = (Path(__file__).parent.parent / "fixtures" / "record_0008.sql").read_text()
@@ -83,8 +83,8 @@ def test_a_record_of_before_verifies_and_goes_on_and_down_and_up_again(old: str)
     assert rows(old, "SELECT DISTINCT form FROM seals") == [(1,)]
     assert said(old) == (True, 4, 1, 2, 0)
     new, other = make(old), make(old)
-    late = EventRecord(call_id=str(OLD_CALLS[0]), kind="fenced", number=7, at=NOW, detail="came after the migration")
-    again = EventRecord(call_id=str(OLD_CALLS[2]), kind="fenced", number=7, at=NOW, detail="of the one that was redacted before")
+    late = EventRecord(call_id=str(OLD_CALLS[0]), kind="fenced", number=7, at=now_ms(), detail="came after the migration")
+    again = EventRecord(call_id=str(OLD_CALLS[2]), kind="fenced", number=7, at=now_ms(), detail="of the one that was redacted before")
     asyncio.run(insert(old, late, again))
     with Sealer(old) as sealer:
         assert sealer.seal([OLD_CALLS[0], OLD_CALLS[2]]) == 2
@@ -138,7 +138,7 @@ def test_writers_of_before_go_on_beside_the_new_tables(database_url: str) -> Non
             assert sealer.checkpoint()
         assert said(url) == (True, 2, 0, 0, 0)
         # a record that comes late to a call of an old writer is covered in the new version
-        asyncio.run(insert(url, EventRecord(call_id=str(plain), kind="fenced", number=1, at=NOW, detail="late")))
+        asyncio.run(insert(url, EventRecord(call_id=str(plain), kind="fenced", number=1, at=now_ms(), detail="late")))
         with Sealer(url) as sealer:
             assert sealer.seal([plain, mixed]) == 1
         assert said(url) == (True, 2, 0, 1, 0)

@@ -15,11 +15,10 @@ from db.write.insert import AuditInserter
 from protocol.config import Key
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
 from protocol.turns import StoredTurn
-from tests.support.checks.record import NOW, call_id, call_record, chunks_record, tool_call_record
+from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, tool_call_record
 from tests.support.upstreams import gemini
 from tests.support.upstreams.turns import events, streamed
 
-LONG_AGO = NOW - 3_600_000
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
 SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
 FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"encrypted_content": "Zm9v"}]}
@@ -50,7 +49,9 @@ def released(call: str, identity: str = "toolu_1", **changes: Any) -> Record:
     return tool_call_record(call, **{**values, **changes})
 
 
-def ended(call: str, at: int = LONG_AGO) -> EndRecord:
+def ended(call: str, at: int | None = None) -> EndRecord:
+    """Its end: an hour ago, so that nobody waits for more of it."""
+    at = now_ms() - 3_600_000 if at is None else at
     return EndRecord(call_id=call, at=at, state="ENDED", reason="complete", status=200)
 
 
@@ -137,7 +138,7 @@ async def test_an_id_of_two_calls_is_of_none(url: str, reader: TurnReader) -> No
 
 async def test_a_call_overruled_later_was_not_received(url: str, reader: TurnReader) -> None:
     call = call_id()
-    late = BlockRecord(call_id=call, block=3, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
+    late = BlockRecord(call_id=call, block=3, at=now_ms(), kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
     await insert(url, *turn_of(call), late)
     assert await reader.find("k", ["toolu_1"]) == []
 
@@ -145,7 +146,7 @@ async def test_a_call_overruled_later_was_not_received(url: str, reader: TurnRea
 @pytest.mark.parametrize("kind", ["other", "server_tool_use"])
 async def test_what_a_policy_kept_from_the_client_does_not_come_back(url: str, reader: TurnReader, kind: str) -> None:
     call = call_id()
-    await insert(url, *turn_of(call), BlockRecord(call_id=call, block=2, at=NOW, kind=kind, verdict="block", reason="r", policy="p"))
+    await insert(url, *turn_of(call), BlockRecord(call_id=call, block=2, at=now_ms(), kind=kind, verdict="block", reason="r", policy="p"))
     assert await reader.find("k", ["toolu_1"]) == []
 
 
@@ -174,7 +175,7 @@ async def test_an_end_that_is_still_on_its_way_is_waited_for(url: str, reader: T
     done, _ = await asyncio.wait({finding}, timeout=0.3)
     assert not done
     await insert(url, chunks_record(call, raw[5:], seq=6))
-    await insert(url, chunks_record(call, raw[4:5], seq=5), ended(call, NOW))
+    await insert(url, chunks_record(call, raw[4:5], seq=5), ended(call, now_ms()))
     assert [t.content for t in await finding] == [CONTENT]
 
 
@@ -226,7 +227,7 @@ async def test_an_answer_of_the_other_dialect_is_no_turn(url: str, reader: TurnR
 async def test_a_turn_too_large_is_left_out_and_the_newest_come_first(
     url: str, reader: TurnReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new, large = call_id(NOW - 2000), call_id(NOW - 1000), call_id(NOW)
+    old, new, large = call_id(now_ms() - 2000), call_id(now_ms() - 1000), call_id(now_ms())
     raw = streamed(CONTENT, "tool_use")
     padded = [*raw, b": " + b"x" * 4000 + b"\n\n"]
     size = sum(map(len, raw))

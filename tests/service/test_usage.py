@@ -23,11 +23,11 @@ from protocol.runtime import Runtime
 from streams.connection import Connection
 from tests.support.checks.reading import insert
 from tests.support.checks.record import (
-    NOW,
     call_id,
     call_record,
     chunks_record,
     judgement_record,
+    now_ms,
     release_record,
     rows,
     tool_call_record,
@@ -36,9 +36,6 @@ from workers.audit import rollups
 from workers.audit.rollups import Rollups
 
 HOUR = timedelta(hours=1)
-# one moment for all: these tests also run while an hour or a day ends
-MOMENT = datetime.now(UTC)
-THIS_HOUR = hour_of(MOMENT)
 KEY, DAY, POLICY = Group.KEY, Group.DAY, Group.POLICY
 
 
@@ -54,12 +51,17 @@ def reader(url: str) -> Iterator[AuditReader]:
     asyncio.run(found.close())
 
 
+def moment() -> datetime:
+    """One for all of a test: these also run while an hour or a day ends."""
+    return datetime.fromtimestamp(now_ms() / 1000, UTC)
+
+
 def begun(hours_ago: int, **changes: Any) -> tuple[str, list[Record]]:
     """A call that began so many hours before this one, with its end."""
-    call = call_id(int((THIS_HOUR - hours_ago * HOUR).timestamp() * 1000) + 1)
+    call = call_id(int((hour_of(moment()) - hours_ago * HOUR).timestamp() * 1000) + 1)
     state, cached = changes.pop("state", "ENDED"), changes.pop("cached", None)
     end = EndRecord(
-        call_id=call, at=NOW, state=state, reason="x", status=200, input_tokens=10, output_tokens=3, cache_read_tokens=cached,
+        call_id=call, at=now_ms(), state=state, reason="x", status=200, input_tokens=10, output_tokens=3, cache_read_tokens=cached,
     )  # fmt: skip
     return call, [call_record(call, **changes), end]
 
@@ -89,11 +91,11 @@ OF_OUTCOMES = {
 
 async def make(url: str, redis_url: str, redis: Connection) -> int:
     """What an audit writer does every few minutes."""
-    return await Rollups(Runtime(config=Config(), redis_url=redis_url, database_url=url), redis).make(MOMENT)
+    return await Rollups(Runtime(config=Config(), redis_url=redis_url, database_url=url), redis).make(moment())
 
 
 async def asked(reader: AuditReader, *by: Group, days: int = 30, **only: str) -> list[dict[str, Any]]:
-    found = await usage(reader.engine, last_days(days, MOMENT), by, {Group(name): value for name, value in only.items()})
+    found = await usage(reader.engine, last_days(days, moment()), by, {Group(name): value for name, value in only.items()})
     assert found["newest"] == "counted" and not found["truncated"]
     return list(found["items"])
 
@@ -109,7 +111,10 @@ async def test_figures_are_those_of_the_record_before_and_after_they_are_made(
     assert before[1]["cached_tokens"] == 7
     by_day = await asked(reader, DAY, KEY)
     assert await make(url, redis_url, redis) == 4, "three closed hours, and the one before that has calls"
-    assert rows(url, "SELECT DISTINCT hour FROM usage_hours ORDER BY 1") == [(THIS_HOUR - 30 * HOUR,), (THIS_HOUR - 2 * HOUR,)]
+    assert rows(url, "SELECT DISTINCT hour FROM usage_hours ORDER BY 1") == [
+        (hour_of(moment()) - 30 * HOUR,),
+        (hour_of(moment()) - 2 * HOUR,),
+    ]
     assert await asked(reader, KEY) == before
     assert await asked(reader, DAY, KEY) == by_day
     assert [sums(item) for item in await asked(reader, KEY, key="dev", days=1)] == [{n: 2 * v for n, v in OF_OUTCOMES.items()}]
@@ -132,26 +137,26 @@ async def test_what_comes_late_is_counted_the_next_time(url: str, reader: AuditR
 async def test_of_a_day_that_was_dropped_the_figures_stay(url: str, reader: AuditReader) -> None:
     await insert(url, *outcomes(60), *outcomes(1))
     async with await Roller.open(url) as roller:
-        assert await roller.roll_up(THIS_HOUR - 60 * HOUR) == 1
+        assert await roller.roll_up(hour_of(moment()) - 60 * HOUR) == 1
         before = await asked(reader, KEY)
         with Sealer(url) as sealer:
             sealer.seal([call for (call,) in rows(url, "SELECT call_id FROM calls")])
             sealer.checkpoint()
-        assert drop_before(url, (MOMENT - timedelta(days=1)).date(), "old", redis_time=time.time) == 1
+        assert drop_before(url, (moment() - timedelta(days=1)).date(), "old", redis_time=time.time) == 1
         await insert(url, *begun(60)[1])
-        assert await roller.roll_up(THIS_HOUR - 60 * HOUR) == 0
+        assert await roller.roll_up(hour_of(moment()) - 60 * HOUR) == 0
         assert await asked(reader, KEY) == before
-        assert await roller.roll_up(THIS_HOUR - HOUR) == 1, "of days after it they are made"
+        assert await roller.roll_up(hour_of(moment()) - HOUR) == 1, "of days after it they are made"
 
 
 async def test_hours_without_a_writer_are_made_when_one_is_back(url: str, reader: AuditReader, redis: Connection, redis_url: str) -> None:
     await insert(url, *begun(200)[1])
     await make(url, redis_url, redis)
     await insert(url, *outcomes(100), *outcomes(50), *outcomes(0))
-    found = await usage(reader.engine, last_days(30, MOMENT), (KEY,))
+    found = await usage(reader.engine, last_days(30, moment()), (KEY,))
     assert (found["newest"], [item["calls"] for item in found["items"]]) == ("left out", [1]), "more hours than are counted at once"
     await make(url, redis_url, redis)
-    hours = [(THIS_HOUR - n * HOUR, 1) for n in (200, 100, 50)]
+    hours = [(hour_of(moment()) - n * HOUR, 1) for n in (200, 100, 50)]
     assert [tuple(row) for row in rows(url, "SELECT hour, calls FROM usage_hours ORDER BY 1")] == hours
     assert [item["calls"] for item in await asked(reader, KEY)] == [4]
 
@@ -169,7 +174,7 @@ async def test_one_writer_makes_figures_and_others_leave_them_to_it(url: str, re
 async def test_judges_are_told_by_classes_of_time_and_probability(url: str, reader: AuditReader, redis: Connection, redis_url: str) -> None:
     other = begun(3, policy="other")
     await insert(url, *outcomes(0), *outcomes(2), *other[1], judgement_record(other[0], probability=1.0, threshold=0.5, latency_ms=0))
-    week = last_days(7, MOMENT)
+    week = last_days(7, moment())
     before = await judged(reader.engine, week)
     await make(url, redis_url, redis)
     assert await judged(reader.engine, week) == before

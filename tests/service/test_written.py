@@ -12,26 +12,26 @@ from db.seals.redact import redact
 from protocol.dialects import DIALECTS
 from protocol.records import BlockRecord, EndRecord, EventRecord, Record, ReleaseRecord, ToolReleaseRecord
 from tests.support.checks.pages import all_pages, bytes_of, written_of
-from tests.support.checks.record import NOW, call_id, call_record, chunks_record, judgement_record, tool_call_record
+from tests.support.checks.record import call_id, call_record, chunks_record, judgement_record, now_ms, tool_call_record
 from tests.support.checks.sealed import insert
 
 PING = DIALECTS["anthropic"].keepalive
 
 
-def out(call: str, number: int, payload: bytes, *, seq: int, at: int = NOW, covers: int = 1) -> ReleaseRecord:
+def out(call: str, number: int, payload: bytes, *, seq: int, at: int | None = None, covers: int = 1) -> ReleaseRecord:
     """A release of some session outputs."""
-    values = {"number": number, "number_next": number + covers, "at": at, "seq": seq}
+    values = {"number": number, "number_next": number + covers, "at": now_ms() if at is None else at, "seq": seq}
     return ReleaseRecord(call_id=call, payload=payload, sha256=sha256(payload).digest(), **values)
 
 
 def ended(call: str, relayed: int, *, reason: str = "complete") -> EndRecord:
     """The end of a call that was relayed up to there."""
-    return EndRecord(call_id=call, at=NOW + 99, state="ENDED", reason=reason, status=200, relayed=relayed)
+    return EndRecord(call_id=call, at=now_ms() + 99, state="ENDED", reason=reason, status=200, relayed=relayed)
 
 
 def event(call: str, kind: str, number: int, detail: str) -> EventRecord:
     """What the gateway wrote besides."""
-    return EventRecord(call_id=call, kind=kind, number=number, at=NOW, detail=detail)
+    return EventRecord(call_id=call, kind=kind, number=number, at=now_ms(), detail=detail)
 
 
 def text_call(call: str) -> list[Record]:
@@ -50,9 +50,9 @@ def judged_call(call: str, *, verdict: str = "allow") -> list[Record]:
         out(call, 1, b"text", seq=1),
         released,
         judgement_record(call),
-        ToolReleaseRecord(call_id=call, block=1, at=NOW + 40),
-        out(call, 2, b"tool call" if verdict == "allow" else b"(blocked)", seq=4, at=NOW + 41),
-        out(call, 3, b"[DONE]", seq=4, at=NOW + 60),
+        ToolReleaseRecord(call_id=call, block=1, at=now_ms() + 40),
+        out(call, 2, b"tool call" if verdict == "allow" else b"(blocked)", seq=4, at=now_ms() + 41),
+        out(call, 3, b"[DONE]", seq=4, at=now_ms() + 60),
         ended(call, 4),
     ]
 
@@ -118,7 +118,7 @@ def test_every_byte_is_on_a_page(url: str, kind: str, limit: int, order: str) ->
 def test_a_piece_says_what_it_came_from(url: str) -> None:
     call = call_id()
     asyncio.run(
-        insert(url, *judged_call(call), BlockRecord(call_id=call, block=0, at=NOW, kind="text", verdict="allow", reason="", policy=""))
+        insert(url, *judged_call(call), BlockRecord(call_id=call, block=0, at=now_ms(), kind="text", verdict="allow", reason="", policy=""))
     )
     pieces = written_of(asyncio.run(all_pages(url, call)))
     assert [(p["kind"], p["number"], p["seq"], p["chunk"], p["blocks"], p["relayed"]) for p in pieces] == [

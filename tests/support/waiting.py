@@ -1,8 +1,10 @@
 """Waiting for a condition instead of sleeping."""
 
 import asyncio
+import contextlib
 import gc
 import inspect
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,25 +14,41 @@ T = TypeVar("T")
 _STEP_S = 0.01
 
 
+class Limit:
+    """When this test has to be over: whoever waits gives up before, so that the test itself says what it waited for."""
+
+    at = math.inf
+
+
+def _deadline(timeout_s: float) -> float:
+    return min(time.monotonic() + timeout_s, Limit.at)
+
+
+def _gave_up(condition: Callable[..., object], began: float, what: str) -> AssertionError:
+    with contextlib.suppress(OSError, TypeError):
+        what = what or " ".join(inspect.getsource(condition).split())
+    return AssertionError(f"not within {time.monotonic() - began:.1f} s: {what or condition}")
+
+
 async def wait_until(condition: Callable[[], T | Awaitable[T]], *, timeout_s: float = 10.0, what: str = "") -> T:
     """Return the first true value of `condition` (a function or a coroutine function). Raises AssertionError after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
+    began, deadline = time.monotonic(), _deadline(timeout_s)
     while True:
         given = condition()
         value: T = await given if inspect.isawaitable(given) else given
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what or condition}")
+            raise _gave_up(condition, began, what)
         await asyncio.sleep(_STEP_S)
 
 
 def wait_for(condition: Callable[[], T | None], *, timeout_s: float = 10.0, what: str = "") -> T:
     """Return the first true value of `condition`, in tests that are not async. Raises AssertionError after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
+    began, deadline = time.monotonic(), _deadline(timeout_s)
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what or condition}")
+            raise _gave_up(condition, began, what)
         time.sleep(_STEP_S)
     return value
 

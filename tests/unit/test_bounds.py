@@ -23,7 +23,6 @@ from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from scripts.bounds import ALL, PAGE, page
-from streams import layout
 from tests.support.clients.answering import ENDPOINTS
 from tests.unit.test_linear import counted
 
@@ -34,7 +33,7 @@ STEP_S = 0.5
 """CPU at a bound: twice the 250 ms that a step may take, for slow machines. The watchdog ends a worker at 1 s."""
 _CLEAR = re.compile(r"has [\d,]+ .+; one request may have [\d,]+")
 Json = dict[str, Any]
-CALL = layout.new_call_id()
+CALL = "01990000-0000-7000-8000-000000000000"
 
 # --- requests, with `n` of something ---
 

@@ -15,7 +15,8 @@ from streams.layout import Entry, Start
 from workers.policy.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
 
 START = Start(
-    call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
+    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
+    policy="", session="",
     nonce="n", deadline=2,
 )  # fmt: skip
 BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()

@@ -18,7 +18,8 @@ from workers.policy.call import OwnedCall
 from workers.policy.turns import NONE, pack_newest, unpack_fact
 
 START = Start(
-    call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
+    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
+    policy="", session="",
     nonce="n", deadline=2,
 )  # fmt: skip
 CALL = {"id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

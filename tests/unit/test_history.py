@@ -17,10 +17,9 @@ from policy.session.effects import CallInfo, Dispatch
 from policy.session.session import Session
 from protocol.config import Config, PolicyStep
 from protocol.request import ChatRequest, TextPart, Turn
-from streams import layout
 from tests.support.clients.answering import Answer
 
-CALL = layout.new_call_id()
+CALL = "01990000-0000-7000-8000-000000000000"
 MIB = 2**20
 BODY = history("demo", MIB)
 MESSAGES: list[dict[str, Any]] = json.loads(BODY)["messages"]

@@ -12,9 +12,8 @@ from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.histories import typed
-from streams import layout
 
-CALL = layout.new_call_id()
+CALL = "01990000-0000-7000-8000-000000000000"
 
 
 def counted(work: Callable[[], object]) -> int:

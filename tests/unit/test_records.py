@@ -36,12 +36,13 @@ from protocol.records import (
 from streams import layout
 from streams.layout import Entry, Start
 from tests.conftest import SEED
-from tests.support.checks.record import NOW, call_id, call_record, tool_call_record, whole_call
+from tests.support.checks.record import call_id, call_record, now_ms, tool_call_record, whole_call
 from workers.policy import call as worker_call
 from workers.policy.call import OwnedCall
 
 START = Start(
-    call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
+    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
+    policy="", session="",
     nonce="n", deadline=2,
 )  # fmt: skip
 BODY = json.dumps(
@@ -118,12 +119,12 @@ def test_any_text_and_any_number_comes_back_and_fits_a_row(values: list[tuple[st
         records += [
             call_record(call, model=name, session=other, key=name, key_id=other, gateway=name, upstream=other),
             tool_call_record(call, block=block, name=name, tool_call_id=other, reason=name, policy=other, index=small, choice=large),
-            BlockRecord(call_id=call, block=block, at=NOW, kind=name, verdict="block", reason=other, policy=name),
+            BlockRecord(call_id=call, block=block, at=now_ms(), kind=name, verdict="block", reason=other, policy=name),
             EndRecord(
-                call_id=call, at=NOW, state="ENDED", reason=name, status=small, stop_reason=other, relayed=large, input_tokens=small,
+                call_id=call, at=now_ms(), state="ENDED", reason=name, status=small, stop_reason=other, relayed=large, input_tokens=small,
                 output_tokens=large,
             ),
-            EventRecord(call_id=call, kind=name, number=block, at=NOW, detail=other),
+            EventRecord(call_id=call, kind=name, number=block, at=now_ms(), detail=other),
         ]  # fmt: skip
     assert decode_records(encode_records(records)) == records
     for record in records:
@@ -144,7 +145,7 @@ class _Odd:
 def test_a_field_of_a_wrong_type_costs_no_other_record(value: Any) -> None:
     """Attack 13: `Block(5)` made a dead letter of all that was recorded with it."""
     good = whole_call(call_id())
-    wrong = BlockRecord(call_id=call_id(), block=0, at=NOW, kind="text", verdict="block", reason=value, policy="")
+    wrong = BlockRecord(call_id=call_id(), block=0, at=now_ms(), kind="text", verdict="block", reason=value, policy="")
     records, unreadable = read_records(encode_records([*good, wrong, *good]))
     assert unreadable == [] and len(records) == 2 * len(good) + 1
     assert records[: len(good)] == records[len(good) + 1 :] == good
@@ -155,7 +156,7 @@ def test_a_field_of_a_wrong_type_costs_no_other_record(value: Any) -> None:
 
 def test_what_is_no_record_is_told_apart_from_those_that_are() -> None:
     good = whole_call(call_id())
-    wrong = BlockRecord(call_id=good[0].call_id, block=0, at=NOW, kind="text", verdict="odd", reason="\ud83d", policy="")  # type: ignore[arg-type]
+    wrong = BlockRecord(call_id=good[0].call_id, block=0, at=now_ms(), kind="text", verdict="odd", reason="\ud83d", policy="")  # type: ignore[arg-type]
     blob = encode_records([*good, wrong])
     records, [unreadable] = read_records(blob)
     assert records == good

@@ -1,9 +1,11 @@
 """Rules of this repository that no linter knows."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,29 @@ def test_every_file_of_the_product_is_in_the_package(tmp_path: Path) -> None:
     roots = {*setup["tool"]["importlinter"]["root_packages"], "alembic"}
     files = [path.relative_to(ROOT).as_posix() for path in tracked() if path.relative_to(ROOT).parts[0] in roots]
     assert found == {re.sub("^alembic/", "db/scripts/", name) for name in files}
+
+
+CLOCKS = {"now", "now_ms", "time", "time_ns", "monotonic", "utcnow", "today", "call_id", "new_call_id"}
+
+
+def at_import(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls that run when a module is imported: not those in its functions, but in their defaults and decorators."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        parts: list[ast.AST] = [node.args, *getattr(node, "decorator_list", [])]
+    else:
+        parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Call):
+        yield node
+    for part in parts:
+        yield from at_import(part)
+
+
+def test_no_test_takes_its_time_before_it_begins() -> None:
+    # a suite takes minutes, and the product looks back for fewer
+    taken = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in tracked() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in {"bench", "tests"}
+        for call in at_import(ast.parse(path.read_text()))
+        if (call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")) in CLOCKS
+    ]  # fmt: skip
+    assert taken == []

@@ -30,7 +30,7 @@ from streams.layout import Dispatch, Entry, Reply, Start
 from workers.policy.call import OwnedCall
 from workers.policy.traced import CallTracer, TracedCall, _harmless
 
-CALL = layout.new_call_id()
+CALL = "01990000-0000-7000-8000-000000000000"
 START = Start(
     call_id=CALL, at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="", nonce="n",
     deadline=2,

@@ -5,7 +5,7 @@ from db.read.queries import AuditReader
 from db.write.insert import AuditInserter
 from protocol.records import EndRecord, Record
 from tests.support.checks.record import (
-    NOW,
+    now_ms,
 )
 
 DAY_MS = 86_400_000
@@ -30,4 +30,4 @@ async def tool_names(reader: AuditReader, **values: object) -> list[str]:
 
 def end_record(call: str, state: str) -> EndRecord:
     """The end of a call in this state."""
-    return EndRecord(call_id=call, at=NOW, state=state, reason="x", status=200, stop_reason="", relayed=0)  # type: ignore[arg-type]
+    return EndRecord(call_id=call, at=now_ms(), state=state, reason="x", status=200, stop_reason="", relayed=0)  # type: ignore[arg-type]

@@ -26,11 +26,11 @@ from db.write.insert import AuditInserter
 from protocol.records import AttemptRecord, CallFacts, DecisionRecord, Record, ScoreRecord
 from sluice import seal_cli
 from tests.support.checks.record import (
-    NOW,
     call_id,
     chunks_record,
     fresh_database,
     judgement_record,
+    now_ms,
     release_record,
     tool_call_record,
     whole_call,
@@ -69,16 +69,16 @@ def control_rows(call: str, secret: str = "") -> list[Record]:
     """What monitors and protocols leave of a call: two scores, a decision, and two attempts."""
     dims = secret and json.dumps({secret: 1.0})
     score = ScoreRecord(
-        call_id=call, block=2, step=0, at=NOW, monitor="shell", policy="control", value=0.9, dims=dims, why=secret, error=""
+        call_id=call, block=2, step=0, at=now_ms(), monitor="shell", policy="control", value=0.9, dims=dims, why=secret, error=""
     )
     attempt = AttemptRecord(
-        call_id=call, segment=0, attempt=0, at=NOW, kind="first", upstream="u", model="m", first_seq=1, end_seq=9, chosen=False
+        call_id=call, segment=0, attempt=0, at=now_ms(), kind="first", upstream="u", model="m", first_seq=1, end_seq=9, chosen=False
     )
     return [
         score,
         msgspec.structs.replace(score, step=1, monitor="model", value=None, error="deadline", latency_ms=7, input_tokens=300),
         DecisionRecord(
-            call_id=call, block=2, step=0, at=NOW, unit="call", attempt=0, policy="control", protocol="threshold", action="block",
+            call_id=call, block=2, step=0, at=now_ms(), unit="call", attempt=0, policy="control", protocol="threshold", action="block",
             score=0.9, threshold=0.6, reason=secret, audit="sampled", audit_rate=0.5, u=0.25,
         ),
         attempt,
@@ -97,7 +97,7 @@ def fill(
 ) -> Log:
     """Insert, seal and write checkpoints. Calls are a millisecond apart, so that their order is known."""
     log = Log(url)
-    at = NOW - days_ago * DAY_MS
+    at = now_ms() - days_ago * DAY_MS
     with Sealer(url, key=key) as sealer:
         for _ in range(checkpoints):
             for _ in range(calls // checkpoints):

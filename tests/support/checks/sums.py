@@ -4,7 +4,7 @@ from hashlib import sha256
 from typing import Any
 
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, JudgementRecord, Record, ReleaseRecord, ToolCallRecord, ToolReleaseRecord
-from tests.support.checks.record import NOW, release_record, whole_call
+from tests.support.checks.record import now_ms, release_record, whole_call
 
 BODY = b'{"model": "gpt-x", "messages": []}'
 
@@ -16,7 +16,7 @@ def with_sums(records: list[Record], *, relayed: int | None = None, **changes: A
     chain = sha256(b"".join(r.sha256 for r in releases if r.number_next <= upto)).digest()
     decisions = sum(isinstance(r, BlockRecord | ToolCallRecord | ToolReleaseRecord | JudgementRecord) for r in records)
     chunks = sum(len(r.raw) for r in records if isinstance(r, ChunksRecord))
-    values: dict[str, Any] = {"at": NOW + 10, "state": "ENDED", "reason": "complete", "status": 200, **changes}
+    values: dict[str, Any] = {"at": now_ms() + 10, "state": "ENDED", "reason": "complete", "status": 200, **changes}
     end = EndRecord(
         call_id=records[0].call_id, relayed=upto, chunks=chunks, releases=len(releases), decisions=decisions, relayed_sha256=chain, **values
     )
