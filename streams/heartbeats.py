@@ -11,6 +11,9 @@ EVERY_S = 1.0
 STALE_MS = 5_000
 """A process whose last heartbeat is older does not count as living."""
 
+STOPPING = "stopping"
+"""The role under which a worker that was told to stop shows itself, as `role:name`, before it looks who else is there."""
+
 
 class Heartbeats(NamedTuple):
     """What time it is, and when each process last wrote one, both in ms on Redis' clock."""
@@ -27,6 +30,17 @@ class Heartbeats(NamedTuple):
                 role, _, name = field.partition(":")
                 found.setdefault(role, set()).add(name)
         return found
+
+
+def shown_by(role: str, name: str, *, is_stopping: bool) -> list[tuple[str, str]]:
+    """What a worker writes: that it lives, and once it was told to stop, that too."""
+    return [(role, name), *([(STOPPING, f"{role}:{name}")] if is_stopping else [])]
+
+
+def others(live: Mapping[str, set[str]], role: str, name: str) -> set[str]:
+    """Return the living workers of a role without this one and without those that are stopping, which nothing may be left to."""
+    stopping = live.get(STOPPING, set())
+    return {other for other in live.get(role, set()) if other != name and f"{role}:{other}" not in stopping}
 
 
 def held_revisions(live: Mapping[str, set[str]]) -> dict[tuple[str, str], int]:
@@ -61,15 +75,15 @@ def write(redis: Connection, *shown: tuple[str, str]) -> "asyncio.Future[object]
     return redis.script(scripts.HEARTBEAT, [layout.WORKERS_KEY], [f"{role}:{name}" for role, name in shown])
 
 
-async def withdraw(redis: Connection, role: str, name: str) -> None:
-    """Take the heartbeat back: this process is going."""
-    redis.quiet(redis.call("HDEL", layout.WORKERS_KEY, f"{role}:{name}"))
+async def withdraw(redis: Connection, *shown: tuple[str, str]) -> None:
+    """Take heartbeats back: this process is going, or does no more what it showed."""
+    redis.quiet(redis.call("HDEL", layout.WORKERS_KEY, *(f"{role}:{name}" for role, name in shown)))
     await asyncio.sleep(0)
 
 
-async def live(redis: Connection, role: str) -> set[str]:
-    """Names of the living processes of a role; those that are not are forgotten. Raises StreamConnectionLost, RedisError."""
+async def live(redis: Connection) -> dict[str, set[str]]:
+    """Names of the living processes by role; those that are not are forgotten. Raises what `read` does."""
     found = await read(redis)
-    for field in (field for field, at in found.last.items() if found.now - at > STALE_MS):
-        redis.quiet(redis.call("HDEL", layout.WORKERS_KEY, field))
-    return found.live.get(role, set())
+    if gone := [field for field, at in found.last.items() if found.now - at > STALE_MS]:
+        redis.quiet(redis.call("HDEL", layout.WORKERS_KEY, *gone))
+    return found.live

@@ -1,6 +1,7 @@
 """Common work of all workers: sends heartbeats, runs background tasks, and ends the process when it hangs or has no memory."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -10,9 +11,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import CodeType
 from typing import Any
 
+from protocol.errors import StreamConnectionLost
 from protocol.runtime import Runtime
-from streams import heartbeats, lifecycle, scripts
-from streams.connection import Connection
+from streams import heartbeats, layout, lifecycle, scripts
+from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from workers.lane import interrupt
 
 log = logging.getLogger(__name__)
@@ -21,6 +23,8 @@ REPEAT_S, LONGEST_REPEAT_S = 1.0, 60.0
 """How long a background task that failed waits, the longest after some failures in a row."""
 HANG_CPU_S = 1.0
 CHECK_S = 0.25
+LOOK_S = 0.1
+"""How often a worker that stops looks whether it is still needed."""
 
 
 def tell_ready(settings: Runtime) -> None:
@@ -101,6 +105,24 @@ async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
             pause_s = REPEAT_S
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_REPEAT_S)
+
+
+async def stay_for_calls(redis: Connection, role: str, name: str, *, shards: int, grace_s: float) -> None:
+    """A worker that was told to stop goes on for the calls that run, unless another of its role stays: they cannot end without one.
+
+    It returns once nobody needs it, at the latest after `grace_s`, and at once where Redis cannot say what runs.
+    """
+    with contextlib.suppress(StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER):
+        async with asyncio.timeout(grace_s):
+            # in Redis before this worker looks: of two that stop at once, each knows of the other
+            await heartbeats.write(redis, *heartbeats.shown_by(role, name, is_stopping=True))
+            while True:
+                live = await heartbeats.live(redis)
+                running = [await redis.call("XLEN", layout.dispatch_key(shard)) for shard in range(shards)]
+                # the calls of policy workers that died wait for others, which will have workers of this role
+                if heartbeats.others(live, role, name) or not (live.get("policy") and any(running)):
+                    return
+                await asyncio.sleep(LOOK_S)
 
 
 async def send_heartbeats(redis: Connection, shown: Callable[[], Iterable[tuple[str, str]]], *, alive_file: str = "") -> None:

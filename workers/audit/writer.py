@@ -100,13 +100,24 @@ class AuditWriter:
         self._histories = Histories(settings.database_url, self._seals.is_behind)
         self._bodies = Bodies(self._redis, self._until_stored, self._histories.add)
         self._identities = [Identity(reader, to.identity) for reader, to in zip(self._blocking, self._inserters, strict=True)]
+        self._told_to_stop = asyncio.Event()
         self._stopping = asyncio.Event()
         self._stop_by = float("inf")
         self._strict = settings.config.durability == "strict"
         self.conflicts = 0
 
     def stop(self) -> None:
-        """Begin to stop: what is there already still comes into the record, if that can be soon."""
+        """Begin to stop: once the calls that run do not need this writer."""
+        self._told_to_stop.set()
+
+    def _shown(self) -> list[tuple[str, str]]:
+        shown = heartbeats.shown_by("audit", self.name, is_stopping=self._told_to_stop.is_set())
+        return [*shown, ("shards", f"{self.shards}:{self.name}")]
+
+    async def _stop(self) -> None:
+        """What is there already still comes into the record, if that can be soon."""
+        await self._told_to_stop.wait()
+        await process.stay_for_calls(self._redis, "audit", self.name, shards=self.shards, grace_s=self.limits.drain_s)
         self._stop_by = time.monotonic() + STOP_S
         self._stopping.set()
         for waited_for in (self._rest_came, *self._woken.values()):
@@ -125,6 +136,7 @@ class AuditWriter:
         process.tell_ready(self.settings)
         log.info("audit writer ready", extra={"writer": self.name})
         background = [asyncio.create_task(process.keep(name, task), name=name) for name, task in self._background().items()]
+        stopping = asyncio.create_task(self._stop(), name="stop")
         drains = [asyncio.create_task(loop(s)) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)]
         try:
             draining = asyncio.gather(*drains)
@@ -139,11 +151,11 @@ class AuditWriter:
             await draining
         finally:
             # each by itself: a group of which one failed takes no cancelling, and the others would go on without their connections
-            tasks = [*drains, *background]
+            tasks = [*drains, *background, stopping]
             for task in tasks:
                 task.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
-                await heartbeats.withdraw(self._redis, "audit", self.name)
+                await heartbeats.withdraw(self._redis, *self._shown())
             await asyncio.gather(*tasks, return_exceptions=True)
             of_redis, of_postgres = (self._redis, self._wake_ups, *self._blocking), (*self._inserters, *self._late_inserters)
             await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in of_postgres))
@@ -155,9 +167,9 @@ class AuditWriter:
         # made once: what they know outlives a failure
         orphaned = OrphanedCalls(self._redis, ended_ttl_s=ended_ttl_s)
         ended = EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
-        shown, kept = [("audit", self.name), ("shards", f"{self.shards}:{self.name}")], self.settings.config.retention
+        kept = self.settings.config.retention
         return {
-            "heartbeats": partial(process.send_heartbeats, self._redis, lambda: shown, alive_file=self.settings.alive_file),
+            "heartbeats": partial(process.send_heartbeats, self._redis, self._shown, alive_file=self.settings.alive_file),
             "forget": partial(process.forget_consumers, self._redis, streams, layout.AUDIT_GROUP),
             "partitions": self._partition_loop,
             "lost calls": partial(self._check_loop, orphaned),

@@ -359,17 +359,25 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     await asyncio.gather(redis.open(), wake_ups.open())
     judge, ttl_ms = Judge(settings), int(settings.config.limits.call_ttl_s * 1000)
     worker = JudgeWorker(judge, pool, redis, wake_ups, ttl_ms=ttl_ms, concurrency=settings.concurrency)
+
+    def shown() -> list[tuple[str, str]]:
+        return heartbeats.shown_by("judge", name, is_stopping=stopping.is_set())
+
+    async def stop() -> None:
+        await stopping.wait()
+        await process.stay_for_calls(redis, "judge", name, shards=settings.config.shards, grace_s=settings.config.limits.drain_s)
+
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
-        asyncio.create_task(process.send_heartbeats(redis, lambda: [("judge", name)], alive_file=settings.alive_file), name="heartbeats"),
-        asyncio.create_task(stopping.wait(), name="stop"),
+        asyncio.create_task(process.send_heartbeats(redis, shown, alive_file=settings.alive_file), name="heartbeats"),
+        asyncio.create_task(stop(), name="stop"),
     ]
     process.tell_ready(settings)
     log.info("judge worker ready", extra={"worker": name})
     try:
         done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
         await worker.drain(settings.config.limits.drain_s)
-        await heartbeats.withdraw(redis, "judge", name)
+        await heartbeats.withdraw(redis, *shown())
         for task in done:
             task.result()
     finally:

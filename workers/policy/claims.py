@@ -144,9 +144,15 @@ class Claims:
                         await self.make_group(shard)
                 await asyncio.sleep(0.1)
 
-    async def _read(self, shard: int, room: int) -> list[Delivery]:
+    async def take_what_waits(self, shard: int) -> None:
+        """Claim what nobody has, without waiting for more, once `run` is over. Raises StreamConnectionLost, RedisError."""
+        if (room := self._calls.room()) > 0:
+            await self._claim_all(shard, await self._read(shard, room, block_ms=1), takeover=False)
+            await self._take_over(shard, await self._orphans(shard, room))
+
+    async def _read(self, shard: int, room: int, *, block_ms: int = 500) -> list[Delivery]:
         # the last places a few at a time, or one key's calls would have them all before they are counted
-        block_ms = min(500, int(self._limits.lease_s * 250), self._blocking.block_ms)
+        block_ms = min(block_ms, int(self._limits.lease_s * 250), self._blocking.block_ms)
         found = await self._blocking.call(
             "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, max(1, room // 4)), "BLOCK", block_ms,
             "STREAMS", layout.dispatch_key(shard), ">",

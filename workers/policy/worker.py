@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolEr
 from protocol.records import STREAM_LOST, UNCLAIMED
 from protocol.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Start
 from streams.outcomes import Outcome
@@ -36,6 +37,8 @@ from workers.policy.traced import CallTracer, TracedCall
 
 log = logging.getLogger(__name__)
 GATEWAY_CHECKS = 3
+_TAKEN_WITHIN_S = 1.0
+"""How long a worker that stops leaves a call to others before it looks for it itself."""
 _WARM_AFTER_S = 2.0
 """From ready to loading what the first calls need: as long as a start of all processes takes, whose processors it would share."""
 STEPS = frozenset(m.__code__ for m in (OwnedCall.begin, OwnedCall.feed_entry, OwnedCall.feed_fact))
@@ -69,7 +72,7 @@ class PolicyWorker:
     # --- life ---
 
     async def run(self) -> None:
-        """Work until `stop`, then hand every call over (a lone worker drains to its grace)."""
+        """Work until `stop`, then hand over the calls that others may take, and drain the others to the grace."""
         await asyncio.gather(*(connection.open() for connection in (self._redis, self._sub, self._blocking, self._bodies)))
         for shard in range(self.config.shards):
             await self._claims.make_group(shard)
@@ -90,6 +93,9 @@ class PolicyWorker:
                 ]
                 claims = [group.create_task(self._claims.run(s, self._stopping), name="claims") for s in range(self.config.shards)]
                 await self._stopping.wait()
+                with contextlib.suppress(StreamConnectionLost, RedisError):
+                    await heartbeats.withdraw(self._redis, *self._shown_until_stopped)
+                    await heartbeats.write(self._redis, *self._heartbeats)
                 # not cancelled: a read that Redis still blocks for this worker would get what is handed over
                 await asyncio.wait(claims)
                 await self._hand_over()
@@ -108,11 +114,17 @@ class PolicyWorker:
         self._stopping.set()
 
     @property
-    def _heartbeats(self) -> tuple[tuple[str, str], ...]:
+    def _heartbeats(self) -> list[tuple[str, str]]:
+        is_stopping = self._stopping.is_set()
+        shown = [*heartbeats.shown_by("policy", self.name, is_stopping=is_stopping), ("shards", f"{self.config.shards}:{self.name}")]
+        return shown if is_stopping else [*shown, *self._shown_until_stopped]
+
+    @property
+    def _shown_until_stopped(self) -> list[tuple[str, str]]:
+        """What others may leave to this worker. `policies` is what workers of the version before look at."""
         policies = self._policies
         series = [("series", f"{revision}:{self.name}") for revision in policies.revisions]
-        shown = ("policies", f"{policies.kind}:{self.name}"), ("set", f"{policies.set}:{self.name}")
-        return ("policy", self.name), *shown, ("shards", f"{self.config.shards}:{self.name}"), *series
+        return [("policies", f"{policies.kind}:{self.name}"), ("set", f"{policies.set}:{self.name}"), *series]
 
     # --- claiming ---
 
@@ -317,28 +329,52 @@ class PolicyWorker:
     # --- handing over ---
 
     async def _hand_over(self) -> None:
-        """Give every call at once to those with the same policies; without such, drain to the grace time."""
-        with contextlib.suppress(StreamConnectionLost, RedisError):
-            async with asyncio.timeout(self.limits.drain_s):
-                while self.calls and not await self._has_heirs():
-                    await asyncio.sleep(0.05)
-                while any(c.sending for c in self.calls.values()):
-                    await asyncio.sleep(0.005)
-        within_ms = int(self.limits.lease_s * 4000)
+        """Give each call at once to others that may take it; go on with those that nobody may, to the grace time.
+
+        Theory. A call always has a worker that lives, or one that looks after it. This worker shows that it stops before it looks who else
+        is there; so of two that stop at once at least one sees the other stop, and neither leaves its calls to it. Whoever it does leave
+        them to may be told to stop a moment later, or die. So this worker stays until each call that it gave has an owner again, and takes
+        back what nobody takes. Where no other worker is left it also takes what is new.
+        """
+        until = time.monotonic() + self.limits.drain_s
+        given: dict[str, float] = {}
+        while time.monotonic() < until:
+            with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
+                live = await heartbeats.live(self._redis)
+                is_alone = not heartbeats.others(live, "policy", self.name)
+                if is_alone or any(time.monotonic() - at > _TAKEN_WITHIN_S for at in given.values()):
+                    for shard in range(self.config.shards):
+                        await self._claims.take_what_waits(shard)
+                for call in [c for c in self.calls.values() if not c.sending and may_take(live, c)]:
+                    await self._give(call)
+                    given[call.id] = time.monotonic()
+                for call_id in list(given):
+                    if await self._redis.call("HGET", layout.ctl_key(call_id), "t") != b"":
+                        del given[call_id]
+            if not self.calls and not given:
+                break
+            await asyncio.sleep(0.05)
         for call in list(self.calls.values()):
             with contextlib.suppress(StreamConnectionLost, RedisError):
-                await self._redis.script(
-                    scripts.HANDOVER, [layout.ctl_key(call.id), layout.dispatch_key(call.shard)], [call.token, call.id, within_ms]
-                )
-            self.calls.drop(call)
-        for role, name in self._heartbeats:
-            await heartbeats.withdraw(self._redis, role, name)
+                await self._give(call)
+        await heartbeats.withdraw(self._redis, *self._heartbeats)
 
-    async def _has_heirs(self) -> bool:
-        """Is there another worker that has the same revision of every policy?"""
-        role, mine = self._heartbeats[1]
-        kind = mine.partition(":")[0]
-        return any(n != mine and n.partition(":")[0] == kind for n in await heartbeats.live(self._redis, role))
+    async def _give(self, call: OwnedCall) -> None:
+        within_ms = int(self.limits.lease_s * 4000)
+        keys = [layout.ctl_key(call.id), layout.dispatch_key(call.shard)]
+        await self._redis.script(scripts.HANDOVER, keys, [call.token, call.id, within_ms])
+        self.calls.drop(call)
+
+
+def may_take(live: Mapping[str, set[str]], call: OwnedCall) -> bool:
+    """Is there a worker that may go on with this call? One that is pinned needs its revision, another one of its policy sets."""
+    is_pinned = call.pin == ("", "")
+    if is_pinned and call.policy_header:
+        name, _, revision = call.policy_header.rpartition("@")
+        return (name, revision) in heartbeats.held_revisions(live)
+    # a call that was refused before it had a revision gets the same answer anywhere
+    sets = {shown.partition(":")[0] for shown in live.get("set", set())}
+    return bool(sets) and (is_pinned or not call.start.policy_sets or not sets.isdisjoint(call.start.policy_sets))
 
 
 async def run(settings: Runtime) -> None:
