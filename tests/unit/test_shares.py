@@ -8,7 +8,7 @@ from pathlib import Path
 from streams import layout
 
 ROOT = Path(__file__).resolve().parents[2]
-QUEUES = {"RoundRobin", "Shares", "Semaphore", "BoundedSemaphore", "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue"}
+QUEUES = {"FairQueue", "RoundRobin", "Shares", "Semaphore", "BoundedSemaphore", "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue"}
 FOLDERS = ("gateway", "workers", "pages", "streams", "db", "providers")
 TABLE = (ROOT / "docs/operations.md").read_text().partition("\n### Shares\n")[2].partition("\n## ")[0]
 ROWS = [line for line in TABLE.splitlines() if line.startswith("| `")]
