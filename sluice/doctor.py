@@ -11,7 +11,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from protocol.config import Config, Key
@@ -22,10 +22,17 @@ from sluice.policy_set import policy_set
 from sluice.settings import place
 from streams import fitness
 
+if TYPE_CHECKING:
+    import redis
+
 T = TypeVar("T")
 WITHIN_S = 4.0
 """How long the first checks may take, all together."""
 SILENT = "no answer"
+_REMEDY = (
+    "print the ACL file anew with deploy/redis/redis-users and `ACL LOAD` it (it has `user default off resetpass ~* &* +@all`, as whom "
+    "nobody can log in), or use Valkey 9.1.2 or later"
+)
 
 
 def check_redis(url: str) -> list[str]:
@@ -45,18 +52,39 @@ def check_redis(url: str) -> list[str]:
                 info = client.info()
             except redis.exceptions.NoPermissionError:
                 info = {}
+            assert isinstance(info, dict)
+            loses = _loses_at_a_restart(client, info)
     except redis.AuthenticationError:
         raise Unavailable(f"Redis at {place(url)} refuses the user or password: correct SLUICE_REDIS_URL") from None
     except redis.exceptions.BusyLoadingError:
         raise Unavailable(f"Redis at {place(url)} is still loading its data: try again when it is done") from None
     except (redis.RedisError, OSError, ValueError) as error:
         raise Unavailable(f"Redis at {place(url)} does not answer ({type(error).__name__}): start it or correct SLUICE_REDIS_URL") from None
-    assert isinstance(info, dict)
-    return _check_info(info, place(url), refusal)
+    return _check_info(info, place(url), refusal, loses)
 
 
-def _check_info(info: Mapping[str, object], where: str, refusal: str = "") -> list[str]:
+def _loses_at_a_restart(client: "redis.Redis", info: Mapping[str, object]) -> str:
+    """Return why this Redis would drop transactions while it loads its append-only file, as what follows "Redis"; empty: it would not."""
+    import redis
+
+    from sluice.rights import LOADS
+
+    if not info or fitness.loads_freely(info):
+        return ""
+    with client.pipeline(transaction=False) as pipe:
+        for command in LOADS:
+            pipe.execute_command("ACL", "DRYRUN", "default", *command)  # type: ignore[no-untyped-call]
+        answers = pipe.execute(raise_on_error=False)
+    if any(isinstance(answer, redis.ResponseError) for answer in answers):
+        return f"may lose its backlog at a restart, and this user may not ask (`ACL DRYRUN`): {_REMEDY}"
+    if any(answer not in (b"OK", "OK", True) for answer in answers):
+        return f"loses its backlog at a restart, as the user `default` may not load all of the append-only file: {_REMEDY}"
+    return ""
+
+
+def _check_info(info: Mapping[str, object], where: str, refusal: str = "", loses: str = "") -> list[str]:
     faults = fitness.faults_of(info) if info else []
+    faults += [loses] if loses else []
     if refusal and not any("refuses writes" in fault for fault in faults):
         faults.append(f"refuses writes ({refusal}): make room on its disk, then see its log")
     if faults:

@@ -72,6 +72,13 @@ _HANDLES_QUESTIONS: tuple[Command, ...] = (("ZADD", layout.JUDGE_QUEUE, "1", "jo
 _NAMES_THE_DATABASE: tuple[Command, ...] = (("SET", layout.DATABASE_KEY, "another"), ("DEL", layout.DATABASE_KEY))
 _READS_REPLIES: tuple[Command, ...] = (("XRANGE", _REPLY, "-", "+"), ("XREAD", "STREAMS", _REPLY, "0"))
 
+LOADS: tuple[Command, ...] = (
+    _append(_AUDIT), ("XTRIM", _AUDIT, "MAXLEN", "0"), ("XCLAIM", _DISPATCH, layout.POLICY_GROUP, "owner", "0", "1-1"),
+    ("SET", _BODY, "{}"), ("HSET", _CTL, "t", "token"), ("PEXPIREAT", _CALL_KEY, "1"), ("ZADD", layout.JUDGE_QUEUE, "1", "job"),
+    ("DEL", "arq:job:x"),
+)  # fmt: skip
+"""Some of what lies in an append-only file, of each kind: what the user `default` must be allowed, or a restart of Redis may lose it."""
+
 FORBIDDEN: dict[str, tuple[Command, ...]] = {
     "gateway": (
         *_SERVER, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), *_SETS_FACTS, *_CHANGES_FACTS, *_READS_CALLS, *_HANDLES_QUESTIONS,

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 
 MIN_VERSION = (7, 0)
+LOADS_FREELY = (9, 1, 2)
+"""From this Valkey on the append-only file is loaded whatever the user `default` may do. Others load it with the rights of that user, and
+drop each transaction in it, and so each script, with a command that `default` may not run."""
 
 
 def faults_of(info: Mapping[str, object]) -> list[str]:
     """Return what is wrong for good, each as what follows "Redis": what it does, what may come of it, what to do."""
     found = []
     version = str(info.get("redis_version", "0"))
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < MIN_VERSION:
+    if _numbers(version) < MIN_VERSION:
         found.append(f"is version {version}: Sluice needs Redis 7.0 or Valkey 8 or later")
     if not int(str(info.get("aof_enabled", 0))):
         found.append("keeps no append-only file, so a restart would lose calls: set `appendonly yes`")
@@ -25,6 +27,15 @@ def faults_of(info: Mapping[str, object]) -> list[str]:
     if policy != "noeviction":
         found.append(f"evicts keys ({policy}), so calls and records could vanish: set `maxmemory-policy noeviction`")
     return found
+
+
+def loads_freely(info: Mapping[str, object]) -> bool:
+    """Does it load its append-only file without asking what `default` may do?"""
+    return _numbers(str(info.get("valkey_version", "0"))) >= LOADS_FREELY
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def warnings_of(info: Mapping[str, object]) -> list[str]:

