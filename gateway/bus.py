@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
-from gateway.lost import EndsToTell
+from gateway.lost import UnrecordedCalls
 from gateway.replies import Replies
 from gateway.starts import LARGE, Starts
 from protocol.config import Limits
@@ -38,6 +38,8 @@ BEAT_S = 1.0
 RETRY_S = 0.05
 READ_TOGETHER = 10
 """Entries of the reply stream that are taken in one turn of the loop."""
+LAST_LOOK_S = 5.0
+"""How long a gateway that stops waits for a Redis that starts, to report the ended calls that it may have lost."""
 UNTAKEN = 3
 """After this many calls in a row without a worker, and with nothing received meanwhile, it is not just one call at a bad moment."""
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
@@ -59,7 +61,7 @@ class Bus:
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
         self.lines = DebugLines(self.redis, f"gateway {gateway}", memory_share=limits.memory_share, shards=shards)
         self._starts = Starts(self.redis, self._bodies, limits)
-        self._lost = EndsToTell(self.redis, gateway, shards)
+        self._unrecorded = UnrecordedCalls(self.redis, shards)
         self._alive_ms = int(ALIVE_MS * max(1.0, limits.redis_silent_s / 5))
         self._replies = [
             Replies(url, gateway, s, silent_s=limits.redis_silent_s, again=partial(self._again, s)) for s in range(shards)
@@ -107,7 +109,8 @@ class Bus:
                 group.create_task(self._read_loop(shard), name=f"replies {shard}")
 
     async def close(self) -> None:
-        """Say that this gateway is gone and disconnect."""
+        """Report what Redis may have lost, say that this gateway is gone, and disconnect."""
+        await self._report_last()
         with contextlib.suppress(StreamConnectionLost, RedisError):
             for shard in range(self.shards):
                 # the reply stream is the workers': it expires
@@ -116,6 +119,16 @@ class Bus:
         await asyncio.gather(
             self.redis.close(), self._bodies.close(), *(r.close() for r in self._replies), *([self.gate.close()] if self.gate else [])
         )
+
+    async def _report_last(self) -> None:
+        """Look once more, for at most `LAST_LOOK_S`: what only this gateway knows ends with it, and Redis may be another since the last."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_LOOK_S):
+                while self._unrecorded.count:
+                    await self._try_beat()
+                    if not (self.is_refused or self._unrecorded.is_reporting):
+                        return
+                    await asyncio.sleep(RETRY_S)
 
     # --- starting ---
 
@@ -159,12 +172,14 @@ class Bus:
         self.append(call)
         # nobody else could say what was relayed
         if call.is_lost or isinstance(call.error, UNREAD):
-            self._lost.tell(call)
+            self._unrecorded.report(call)
+        else:
+            self._unrecorded.remember(call)
 
     def _lose(self, call: OpenCall) -> None:
         call.lose()
-        # one that is open still is told of at its end
-        self._lost.tell(call)
+        # one that is open still is reported at its end
+        self._unrecorded.report(call)
 
     def _push(self, call: OpenCall) -> None:
         if not self._dirty:
@@ -210,8 +225,6 @@ class Bus:
                 continue
             call.unanswered = []
             self._sending.discard(call.id)
-            if call.closed and entries[-1].kind == "closed":
-                self._lost.remember(call.id, entries[-1])
             self.append(call)
 
     def _send_last(self, call: OpenCall, entries: list[Entry]) -> None:
@@ -231,8 +244,6 @@ class Bus:
         if done.result() == Outcome.GONE:
             self._lose(call)
         else:
-            if call.unanswered and call.unanswered[-1].kind == "closed":
-                self._lost.remember(call.id, call.unanswered[-1])
             call.unanswered = []
             # the end may have been queued behind them
             self.append(call)
@@ -331,7 +342,7 @@ class Bus:
         if self.untaken >= UNTAKEN:
             problem = f"no policy worker took the last {self.untaken} calls, and this gateway received nothing meanwhile"
             found.append(f"{problem}: check that policy workers have capacity and use the same Redis as this gateway")
-        return found + self._lost.warnings
+        return found + self._unrecorded.warnings
 
     async def _beat_loop(self) -> None:
         while True:
@@ -364,16 +375,16 @@ class Bus:
         self.clock.note(layout.time_ms(await self.redis.call("TIME")) / 1000, asked)
         info = dict(_INFO_FIELD(found))
         self.memory_full, self.info = fitness.memory_share(info) > self.limits.memory_share, info
-        known = await self._lost.is_known()
+        known = True
         most = fitness.key_bytes(info, self.limits.memory_share, without_bound=self.limits.upload_bytes) // self.shards
         for shard, replies in enumerate(self._replies):
             keys = [layout.gateway_key(shard, self.gateway), replies.key, layout.memory_key(shard)]
-            replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms, most]))
+            known &= replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms, most]))
         args: list[Argument] = [self.gateway, layout.gateway_says(self.trouble, self.warnings), layout.GATEWAYS_TTL_MS]
         self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()
-        await self._lost.look(info.get("run_id", ""), known=known)
+        await self._unrecorded.look(info, known=known)
 
 
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:

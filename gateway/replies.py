@@ -104,11 +104,14 @@ class Replies:
         self.position = BEGINNING
         self._again()
 
-    def beaten(self, answer: Any) -> None:
-        """Take what BEAT answered: is the entry that was read last there (OK, LOST or an error), and is there more? Raises ValueError."""
+    def beaten(self, answer: Any) -> bool:
+        """Take what BEAT answered: is the entry that was read last there (OK, LOST or an error), and is there more? Raises ValueError.
+
+        Returns whether Redis still had the heartbeat before.
+        """
         if not isinstance(answer, list):
             raise ValueError("not an answer to a heartbeat")
-        outcome, has_more = answer
+        outcome, has_more, was_there = answer
         if outcome == Outcome.LOST:
             log.warning("the reply stream was replaced: reading it from the beginning", extra={"shard": self._shard})
             self.begin_again()
@@ -127,6 +130,7 @@ class Replies:
             self.begin_again()
         elif self._failing_since is None and (has_heard or not has_more):
             self.trouble = ""
+        return bool(was_there)
 
     def _trouble(self, what: str) -> None:
         where = f"answers wait in Redis ({self.key}) and this gateway {what}"

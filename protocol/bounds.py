@@ -96,8 +96,8 @@ MAX_UNKNOWN_KEYS = 1_000
 MAX_BETAS = 64
 MAX_ENDED_CALLS = 100_000
 """How many ended calls Redis names to those who look after the record: 8 MB, three minutes at 500 calls/s."""
-MAX_REMEMBERED_CALLS = 10_000
-"""How many calls that ended in the last seconds a gateway remembers, should Redis lose them."""
+MAX_REMEMBERED_CALLS = 50_000
+"""How many ended calls a gateway remembers until they are known to be on record: 21 MB."""
 MAX_KEPT_HEADS = 1_000
 DEMO_BODY_BYTES = 256 * 1024
 DEMO_CHARS = 64 * 1024

@@ -330,10 +330,11 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_admission.py::test_who_waits_is_served_key_by_key",
     ),
     Bound(
-        "remembered_calls", "client", "calls of the last 5 s that a gateway remembers, should Redis lose their ends",
+        "remembered_calls", "client",
+        "ended calls that a gateway remembers until they are on record, should Redis lose them; one key: as many as are still free",
         b.MAX_REMEMBERED_CALLS,
-        "calls", "gateway.lost", "the oldest are forgotten; if Redis loses so many, log and `/ready` say so",
-        "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
+        "calls", "gateway.lost", "the next are not remembered; if Redis is lost then, log and `/ready` say so",
+        "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_of_one_key_half_as_many",
     ),
     Bound(
         "provider_requests", "client", "requests that one gateway has under way at a provider; one key: as many as are still free",
@@ -466,7 +467,7 @@ _RECORD: tuple[Bound, ...] = (
     Bound(
         "ended_calls", "client", "entries that name calls that ended; one of a gateway: up to 200 in 16 KiB", b.MAX_ENDED_CALLS,
         "entries a shard", "streams/scripts.py", "the oldest are named no longer",
-        "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
+        "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_of_one_key_half_as_many",
     ),
     Bound(
         "record-indexed-text", "upstream", "characters of a name, id, model, session or policy in an indexed column of the record",

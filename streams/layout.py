@@ -24,6 +24,8 @@ moves no open call.
     audit        stream   records; group `audit`
     ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
                           A gateway adds calls that Redis lost under it, with their packed `closed` entry (field `b`)
+    ended-checked string  up to which of its entries audit writers have looked calls up, for the first and for the last time: gateways
+                          forget those calls. Expires
     debug        stream   lines of debug logs, and what gateways refused; group `debug`. It keeps the newest, in bounded memory
     debug-lost   string   how many of these lines are known to be lost
     memory       hash     what Redis holds for each API key until it is free (`streams.memory_scripts`)
@@ -83,6 +85,8 @@ DATABASE_KEY = "sluice:{00}:database"
 GATEWAYS_KEY = "sluice:{00}:gateways"
 """Hash: the last heartbeat of each gateway, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. Expires."""
 WARNING = "warning: "
+CHECKED_MS = 3_600_000
+"""How long it is kept how far ended calls are checked, should no writer write it any more."""
 GATEWAY_KNOWN_MS = 600_000
 """How long it is remembered that a gateway was there."""
 GATEWAYS_TTL_MS = 6 * GATEWAY_KNOWN_MS
@@ -221,6 +225,11 @@ def trimmed_key(shard: int) -> str:
 def ended_key(shard: int) -> str:
     """The stream of calls that ended."""
     return f"{tag(shard)}ended"
+
+
+def checked_key(shard: int) -> str:
+    """How far audit writers have checked that the calls on `ended` are on record (`streams.ended_stream`)."""
+    return f"{tag(shard)}ended-checked"
 
 
 def debug_key(shard: int) -> str:

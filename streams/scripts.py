@@ -348,18 +348,19 @@ BEAT = """#!lua flags=allow-oom
 -- allow-oom: a full Redis must not make a living gateway look dead
 redis.pcall('HSET', KEYS[3], 'most', ARGV[3])
 local new = ARGV[1] == '0-0'
+local was = redis.call('EXISTS', KEYS[1])
 local found = redis.pcall('XRANGE', KEYS[2], ARGV[1], '+', 'COUNT', 2)
 if found.err then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  return {found.err, 0}
+  return {found.err, 0, was}
 end
 -- trimming leaves it there: without it this is not the stream that was read, and what was read of this one is not known
 local known = new or found[1] and found[1][1] == ARGV[1]
 redis.call('SET', KEYS[1], known and ARGV[1] or '0-0', 'PX', ARGV[2])
-return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0}
+return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0, was}
 """
 """Write a gateway's heartbeat, with how far it has read its replies, and how much memory one key may have. Returns whether that
-is an entry of its stream (OK, LOST, or why it is not known), and whether more is there.
+is an entry of its stream (OK, LOST, or why it is not known), whether more is there, and whether the heartbeat before was still there.
 """
 
 SHOW_GATEWAY = """#!lua flags=allow-oom

@@ -10,7 +10,6 @@ Something counts as missing after two checks. Every writer checks every call; tw
 
 import logging
 import time
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +17,7 @@ from db.holes import Found, Hole
 from db.write.insert import AuditInserter
 from protocol.errors import StreamProtocolError
 from protocol.records import EventRecord
-from streams import audit_stream, layout
+from streams import audit_stream, ended_stream, layout
 from streams.audit_stream import entry_id
 from streams.connection import Connection
 from workers.sums import relayed_events
@@ -69,6 +68,10 @@ class EndedCalls:
             await self._redis.call("XTRIM", layout.ended_key(shard), "MINID", kept)
         calls = await inserter.mark(self._found) if self._found else []
         self._found = []
+        if not self._missed:
+            # each call named up to here is on record or marked
+            for shard in range(self._shards):
+                await ended_stream.write_checked(self._redis, shard, self._read_to[shard, 0], self._read_to[shard, 1])
         if calls:
             log.error("ended calls are incomplete in the audit log", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
         grown, self._grown = {*calls, *self._grown}, []
@@ -76,9 +79,9 @@ class EndedCalls:
 
     async def _begin_anew(self, shard: int) -> None:
         """A Redis that came back empty, on a clock that is behind, counts from lower ids."""
-        newest = await self._redis.call("XREVRANGE", layout.ended_key(shard), "+", "-", "COUNT", 1)
+        newest = await ended_stream.newest(self._redis, shard)
         for turn in range(len(self._ages_s)):
-            if not newest or entry_id(newest[0][0]) < entry_id(self._read_to[shard, turn]):
+            if newest < entry_id(self._read_to[shard, turn]):
                 self._read_to[shard, turn] = "0-0"
 
     async def _read(self, inserter: AuditInserter, shard: int, turn: int, until_ms: int) -> None:
@@ -90,12 +93,10 @@ class EndedCalls:
             entries = await self._redis.call("XRANGE", layout.ended_key(shard), f"({after}", str(max(until_ms, 0)), "COUNT", PAGE)
             calls: list[str] = []
             reported: list[tuple[str, bytes]] = []
-            for call_id, blob in (named for _, fields in entries for named in _take_apart(fields)):
+            for call_id, blob in (named for _, fields in entries for named in ended_stream.calls_of(fields)):
                 if blob is not None:
                     reported.append((call_id, blob))
-                # what a gateway reports may still be ended by a worker, or as an orphaned call
-                if is_last or blob is None:
-                    calls.append(call_id)
+                calls.append(call_id)
             missing = set(await inserter.without_end(calls))
             for call_id in missing:
                 self._note_missing(call_id)
@@ -155,17 +156,6 @@ class EndedCalls:
         if is_last and known.chain != sums.sha256:
             detail = f"the gateway relayed {sums.releases:,} releases, the {known.releases:,} on record up to there are not those"
             self._found.append(Found(UUID(call_id), Hole.RELAYED, detail))
-
-
-def _take_apart(fields: Sequence[bytes]) -> list[tuple[str, bytes | None]]:
-    """The calls that an entry names, each with what a gateway reports of it, if one does."""
-    found: list[tuple[str, bytes | None]] = []
-    for name, value in zip(fields[::2], fields[1::2], strict=False):
-        if name == b"c":
-            found.append((value.decode(errors="replace"), None))
-        elif name == b"b" and found:
-            found[-1] = found[-1][0], value
-    return [(call_id, blob) for call_id, blob in found if layout.is_call_id(call_id)]
 
 
 def _without_end(call_id: str) -> Found:
