@@ -125,8 +125,9 @@ class UnrecordedCalls:
     def report(self, call: OpenCall) -> None:
         """Redis has lost a call that is over here, or its worker has given it up."""
         self.remember(call)
-        if call.id in self._calls:
-            self._queue(call.id)
+        if (known := self._calls.get(call.id)) is not None:
+            if not known.is_reported:
+                self._queue(call.id)
         elif call.is_begun and call.last is not None:
             self._note_forgotten()
 

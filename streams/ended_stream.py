@@ -29,7 +29,7 @@ async def newest(redis: Connection, shard: int) -> EntryId:
     return entry_id(found[0][0]) if found else NO_ENTRY
 
 
-class Checked(NamedTuple):
+class CheckedUpTo(NamedTuple):
     """How far audit writers are: each call named up to there was looked up, and is marked where something of it is missing."""
 
     first: EntryId = NO_ENTRY
@@ -38,15 +38,15 @@ class Checked(NamedTuple):
     """In the last turn: what gateways reported is also compared."""
 
 
-async def read_checked(redis: Connection, shard: int) -> Checked:
+async def read_checked(redis: Connection, shard: int) -> CheckedUpTo:
     """Raises StreamConnectionLost, RedisError; NotAnAnswer is one."""
     found = await redis.call("GET", layout.checked_key(shard))
     if found is None:
-        return Checked()
+        return CheckedUpTo()
     parts = found.split()
-    if len(parts) != len(Checked._fields):
+    if len(parts) != len(CheckedUpTo._fields):
         raise NotAnAnswer("not two entry ids")
-    return Checked(*map(entry_id, parts))
+    return CheckedUpTo(*map(entry_id, parts))
 
 
 async def write_checked(redis: Connection, shard: int, first: str, last: str) -> None:
