@@ -82,10 +82,10 @@ class Backlog:
         wait_for(lambda: calls <= self.whole() | self.named(), timeout_s=40, what="each call is on record whole, or named")
 
     def doctor(self) -> str:
-        """What `sluice doctor` says of the record."""
+        """What `sluice doctor` says of calls that are not whole on record."""
         config = load_config(self.product.config_file)
         found = doctor.check_all(config, self.server.url, self.product.database_url)
-        return "; ".join(sentence for name, _, sentence in found if name == "record")
+        return "; ".join(sentence for name, _, sentence in found if name == "incomplete calls")
 
 
 @pytest.fixture(params=BINARIES)
