@@ -375,16 +375,16 @@ class Bus:
         self.clock.note(layout.time_ms(await self.redis.call("TIME")) / 1000, asked)
         info = dict(_INFO_FIELD(found))
         self.memory_full, self.info = fitness.memory_share(info) > self.limits.memory_share, info
-        known = True
         most = fitness.key_bytes(info, self.limits.memory_share, without_bound=self.limits.upload_bytes) // self.shards
         for shard, replies in enumerate(self._replies):
             keys = [layout.gateway_key(shard, self.gateway), replies.key, layout.memory_key(shard)]
-            known &= replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms, most]))
+            if not replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms, most])):
+                self._unrecorded.report_all()
         args: list[Argument] = [self.gateway, layout.gateway_says(self.trouble, self.warnings), layout.GATEWAYS_TTL_MS]
         self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()
-        await self._unrecorded.look(info, known=known)
+        await self._unrecorded.look(info)
 
 
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:

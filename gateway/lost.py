@@ -141,15 +141,12 @@ class UnrecordedCalls:
             if not self._held[found.key]:
                 del self._held[found.key]
 
-    async def look(self, info: Mapping[str, str], *, known: bool) -> None:
-        """Learn what is on record, and report what is to be reported to the Redis of this INFO. Raises StreamConnectionLost.
-
-        `known`: it still knew this gateway.
-        """
+    async def look(self, info: Mapping[str, str]) -> None:
+        """Learn what is on record, and report what is to be reported to the Redis of this INFO. Raises StreamConnectionLost."""
         async with self._looking:
             history = (info.get("run_id", ""), info.get("master_replid", ""))
-            if self._history and (history != self._history or not known):
-                self._report_all()
+            if history != self._history:
+                self.report_all()
             self._history, self._now_ms = history, int(info.get("server_time_usec", 0)) // 1000
             try:
                 await self._learn()
@@ -161,7 +158,8 @@ class UnrecordedCalls:
                 self._refusal = str(error)
             await self._report()
 
-    def _report_all(self) -> None:
+    def report_all(self) -> None:
+        """Redis may be another than before, or does not know this gateway any more."""
         if self._calls:
             log.warning("Redis may have lost calls that had ended: checking the audit log for them", extra={"count": len(self._calls)})
         if any(shard.left_out_ms >= 0 for shard in self._shards):
@@ -179,7 +177,7 @@ class UnrecordedCalls:
         """Forget the calls that audit writers have checked, and report those that nobody named in time."""
         newest = [await ended_stream.newest(self._redis, number) for number in range(len(self._shards))]
         if any(now < shard.newest for now, shard in zip(newest, self._shards, strict=True)):
-            self._report_all()
+            self.report_all()
         for number, shard in enumerate(self._shards):
             shard.newest = newest[number]
             checked = await ended_stream.read_checked(self._redis, number)

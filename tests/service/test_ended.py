@@ -61,7 +61,9 @@ async def named(redis: Connection, shard: int = 0) -> list[tuple[str, layout.Ent
 async def look(seen: Bus | UnrecordedCalls, run_id: str = "1", *, known: bool = True, replid: str = "", at_ms: float | None = None) -> None:
     calls = seen._unrecorded if isinstance(seen, Bus) else seen
     now_ms = time.time() * 1000 if at_ms is None else at_ms
-    await calls.look({"run_id": run_id, "master_replid": replid, "server_time_usec": str(int(now_ms * 1000))}, known=known)
+    if not known:
+        calls.report_all()
+    await calls.look({"run_id": run_id, "master_replid": replid, "server_time_usec": str(int(now_ms * 1000))})
 
 
 async def by_worker(redis: Connection, *calls: OpenCall) -> str:
