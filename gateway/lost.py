@@ -145,7 +145,7 @@ class UnrecordedCalls:
         """Learn what is on record, and report what is to be reported to the Redis of this INFO. Raises StreamConnectionLost."""
         async with self._looking:
             history = (info.get("run_id", ""), info.get("master_replid", ""))
-            if history != self._history:
+            if self._history and history != self._history:
                 self.report_all()
             self._history, self._now_ms = history, int(info.get("server_time_usec", 0)) // 1000
             try:
