@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -29,7 +30,7 @@ def server_of(folder: Path, kind: str, users: str) -> Iterator[Server]:
         server.close()
 
 
-def fill(admin: redis.Redis) -> None:
+def fill(admin: Any) -> None:
     """What a gateway and a worker write: scripts, in a transaction and alone."""
     sha = admin.script_load(scripts.START)
     for number in range(CALLS):
@@ -42,7 +43,7 @@ def fill(admin: redis.Redis) -> None:
             pipe.execute()
 
 
-def kept(admin: redis.Redis) -> tuple[int, int, int]:
+def kept(admin: Any) -> tuple[int, int, int]:
     return admin.xlen(layout.dispatch_key(0)), admin.xlen(layout.audit_key(0)), len(admin.keys("sluice:{00}:call:*"))
 
 
@@ -78,7 +79,7 @@ def test_a_redis_that_would_drop_its_file_is_refused_and_only_such_a_one(tmp_pat
         loses = kept(admin) != (CALLS, CALLS, CALLS)
         assert len(refused) == (len(USERS) + 1 if loses else 0)
         assert all("loses its backlog at a restart" in one and "redis-users" in one for one in refused)
-        admin.execute_command("ACL", "SETUSER", USERS["gateway"], "-acl|dryrun")  # type: ignore[no-untyped-call]
+        admin.execute_command("ACL", "SETUSER", USERS["gateway"], "-acl|dryrun")
         if loses:
             # a role whose rights are those of the version before may not ask
             with pytest.raises(NotFit, match="may lose its backlog at a restart, and this user may not ask"):
