@@ -1,4 +1,4 @@
--- Migrations: b605dd029f96de4df111a1d860b7d8e7199b3b2af67bc7c04a20eed69ade38ca
+-- Migrations: a7c2dc76077a72432903ba54b04c0bc35fe75ebb78dc8d00cb0af5c4890b19c8
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -628,6 +628,19 @@ BEGIN
     RETURN gone;
 END
 $_$;
+
+
+
+CREATE FUNCTION public.sluice_hold_redis(known bigint, mine text) RETURNS bigint
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    UPDATE public.identity SET redis_number = greatest(redis_number, coalesce(known, 0)) + (mine <> redis_run_id)::int,
+        redis_run_id = mine, redis_seen_at = now()
+    WHERE mine <> '' AND CASE WHEN mine <> redis_run_id THEN known >= redis_number OR redis_seen_at < now() - interval '120 s'
+        ELSE known > redis_number OR redis_seen_at < now() - interval '5 s' END;
+    SELECT CASE WHEN mine = redis_run_id THEN redis_number WHEN mine = '' OR known IS NULL THEN 0 END FROM public.identity
+$$;
 
 
 
@@ -1506,6 +1519,9 @@ PARTITION BY RANGE (call_id);
 CREATE TABLE public.identity (
     is_only boolean DEFAULT true NOT NULL,
     id uuid DEFAULT gen_random_uuid() NOT NULL,
+    redis_number bigint DEFAULT 0 NOT NULL,
+    redis_run_id text DEFAULT ''::text NOT NULL,
+    redis_seen_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     CONSTRAINT identity_is_only_check CHECK (is_only)
 );
 
@@ -2771,6 +2787,11 @@ REVOKE ALL ON FUNCTION public.sluice_forget(parent text, until date) FROM PUBLIC
 
 
 
+REVOKE ALL ON FUNCTION public.sluice_hold_redis(known bigint, mine text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_hold_redis(known bigint, mine text) TO sluice_writer;
+
+
+
 REVOKE ALL ON FUNCTION public.sluice_keep_digests(parent text, low uuid, high uuid) FROM PUBLIC;
 
 
@@ -3001,4 +3022,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0026');
+INSERT INTO public.alembic_version (version_num) VALUES ('0027');

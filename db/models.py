@@ -439,12 +439,16 @@ class DeadLetter(Base):
 
 
 class Identity(Base):
-    """Which database this is: one row, made with the table. Redis holds the id of the database that its records go to."""
+    """Which database this is: one row, made with the table. Redis holds the id of the database that its records go to, and the number of
+    the primary that it is (`db.migrations.primaries`)."""
 
     __tablename__ = "identity"
 
     is_only: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
     id: Mapped[UUID] = mapped_column(server_default=text("gen_random_uuid()"))
+    redis_number: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    redis_run_id: Mapped[str] = mapped_column(server_default=text("''"))
+    redis_seen_at: Mapped[datetime] = mapped_column(server_default=text("'-infinity'"))
 
 
 class ApiKey(Base, metaclass=_Columns):

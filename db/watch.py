@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from db import holes, letters
 from db.link import TimedConnection, conninfo, statement_timeout_ms
-from db.migrations.place import IDENTITY
+from db.migrations.primaries import SEEN
 from protocol.config import LISTS, Key
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import AuditUnavailable
@@ -81,13 +81,13 @@ class Watch:
             return ""
         return str(rows[0]["version_num"]) if rows else ""
 
-    async def identity(self) -> str:
-        """Return the database's id, empty where it has none yet."""
+    async def held(self, known: int | None, run_id: str) -> tuple[str, int | None]:
+        """Return the database's id, empty where it has none yet, and 0, or None where it holds a later primary of Redis than this one."""
         try:
-            rows = await self._ask(IDENTITY)
+            rows = await self._ask(SEEN, known, run_id)
         except psycopg.errors.UndefinedTable:
-            return ""
-        return str(rows[0]["id"]) if rows else ""
+            return "", 0
+        return (rows[0]["database"], rows[0]["number"]) if rows else ("", 0)
 
     async def lacking(self) -> tuple[int, int]:
         """Return how many records were set aside, and how many calls are incomplete, up to `MANY` each; 0 where there are no tables."""

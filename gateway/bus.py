@@ -130,6 +130,15 @@ class Bus:
                         return
                     await asyncio.sleep(RETRY_S)
 
+    def leave(self) -> None:
+        """Redis is an old primary: end all calls, which nobody can record from there, and connect anew."""
+        for call in list(self.calls.values()):
+            self._lose(call)
+        for connection in (self.redis, self._bodies):
+            connection.cut()
+        for replies in self._replies:
+            replies.leave()
+
     # --- starting ---
 
     def expect(self, key: str, size: int) -> None:

@@ -68,7 +68,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         return await watch.revision() < newest()
 
     upstreams, status = Upstreams(config, bus, settings.scripts_dir), Status(bus)
-    identity, sets = Identity(bus.redis, watch.identity), PolicySets(bus.redis, name, settings.policy_sets)
+    identity, sets = Identity(bus.redis, watch.held, bus.leave), PolicySets(bus.redis, name, settings.policy_sets)
     status.faults = [lambda: identity.fault, lambda: sets.fault]
     app = Gateway(config, bus, keys, upstreams, status, AuditDoor(settings), identity, sets, Door(settings), switches)
     try:

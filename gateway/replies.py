@@ -53,6 +53,10 @@ class Replies:
         """Disconnect."""
         await self._redis.close()
 
+    def leave(self) -> None:
+        """Break the connection; it is made anew."""
+        self._redis.cut()
+
     async def next(self) -> list[list[Any]]:
         """Wait for entries, about a second; returns the id and the fields of each, none where nothing came or it could not be read.
 

@@ -185,7 +185,7 @@ class Gateway:
         if self.draining:
             raise Overloaded("this gateway is shutting down; try again in 1 second", retry_after_s=1)
         if self._identity.fault:
-            raise OtherDatabase("this gateway's Redis holds the calls of another Sluice; try again in 5 seconds", retry_after_s=5)
+            raise OtherDatabase("this gateway's Redis does not hold the calls of this Sluice; try again in 5 seconds", retry_after_s=5)
         if link is not None and link.is_crowded():
             few = "this gateway is at its limit for connections; try again in 1 second"
             raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)

@@ -5,7 +5,7 @@
       UpstreamError   UpstreamTimeout | UpstreamUnreachable | UpstreamTokenMissing
       StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
       PolicyError     PolicyFailed | JudgeUnavailable
-      AuditError      AuditUnavailable (AuditTooSlow) | OtherDatabase
+      AuditError      AuditUnavailable (AuditTooSlow) | OtherDatabase | OldPrimary
       RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | Conflict | TooLarge | TooSlow | RateLimited | Overloaded
 
 A block is a verdict, not an error. Messages are for the client: no keys, no prompts, no paths.
@@ -144,6 +144,12 @@ class OtherDatabase(AuditError):
     """What Redis holds belongs into another database than this process's."""
 
     code = "other_database"
+
+
+class OldPrimary(AuditError):
+    """This Redis is an old primary: another one holds the calls of this process's database."""
+
+    code = "old_primary"
 
 
 class RequestError(PipelineError):

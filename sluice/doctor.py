@@ -137,7 +137,8 @@ def check_retention(config: Config, url: str) -> list[tuple[str, str, str]]:
 
 
 def check_identity(redis_url: str, database_url: str) -> list[str]:
-    """Check that what Redis holds belongs into this database. Raises NotFit; what is away is reported by the other checks."""
+    """Check that what Redis holds belongs into this database, and that it is no old primary. Raises NotFit; what is away is reported by the
+    other checks."""
     import redis
 
     from db.migrations import migrate
@@ -145,10 +146,16 @@ def check_identity(redis_url: str, database_url: str) -> list[str]:
 
     with contextlib.suppress(Unavailable, SettingsError, redis.RedisError, OSError):
         with redis.Redis.from_url(redis_url, socket_connect_timeout=5, socket_timeout=5) as client:
-            there = client.get(layout.DATABASE_KEY)
+            there, number = client.get(layout.DATABASE_KEY), layout.primary_number(client.get(layout.PRIMARY_KEY))
+            run_id = client.info("server")["run_id"]
         mine = _ask_database(database_url, lambda: migrate.identity(database_url))
         if isinstance(there, bytes) and mine and there.decode(errors="replace") != mine:
             raise other_database(redis_url, database_url)
+        if _ask_database(database_url, lambda: migrate.is_old_primary(database_url, number, run_id)):
+            raise NotFit(
+                f"Redis at {place(redis_url)} is an old primary: a later one holds the calls of this database. Let SLUICE_REDIS_URL lead "
+                "to that one and stop what is still on the old one (docs/operations.md)"
+            )
     return []
 
 

@@ -69,7 +69,9 @@ _SETS_FACTS: tuple[Command, ...] = (
 )  # fmt: skip
 _CHANGES_FACTS: tuple[Command, ...] = (("HSET", _FACTS, layout.commit_field(0), "1"), ("HDEL", _FACTS, "j:0:0"), ("DEL", _FACTS))
 _HANDLES_QUESTIONS: tuple[Command, ...] = (("ZADD", layout.JUDGE_QUEUE, "1", "job"), ("SET", "arq:job:x", "pickle"), ("GET", "arq:job:x"))
-_NAMES_THE_DATABASE: tuple[Command, ...] = (("SET", layout.DATABASE_KEY, "another"), ("DEL", layout.DATABASE_KEY))
+_NAMES_THE_DATABASE: tuple[Command, ...] = (
+    ("SET", layout.DATABASE_KEY, "another"), ("DEL", layout.DATABASE_KEY), ("SET", layout.PRIMARY_KEY, "1"),
+)  # fmt: skip
 _READS_REPLIES: tuple[Command, ...] = (("XRANGE", _REPLY, "-", "+"), ("XREAD", "STREAMS", _REPLY, "0"))
 
 LOADS: tuple[Command, ...] = (

@@ -157,6 +157,9 @@ class _Protocol(asyncio.Protocol):
         if str(reply).startswith("NOSCRIPT"):
             # Redis has forgotten them: whoever asks again finds them there
             self.load_scripts()
+        if str(reply).startswith("READONLY") and self.transport is not None:
+            # it was a primary: the next connection may lead to the one that is now
+            self.transport.abort()
         future.set_exception(reply)
 
     def load_scripts(self) -> list[asyncio.Future[Any]]:

@@ -72,7 +72,7 @@ async def read(redis: Connection) -> Heartbeats:
 
 def write(redis: Connection, *shown: tuple[str, str]) -> "asyncio.Future[object]":
     """Write a heartbeat under each role and name."""
-    return redis.script(scripts.HEARTBEAT, [layout.WORKERS_KEY], [f"{role}:{name}" for role, name in shown])
+    return redis.script(scripts.HEARTBEAT, [layout.WORKERS_KEY, layout.PRIMARY_KEY], [f"{role}:{name}" for role, name in shown])
 
 
 async def withdraw(redis: Connection, *shown: tuple[str, str]) -> None:

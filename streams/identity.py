@@ -1,59 +1,78 @@
-"""Whether what this Redis holds belongs into this process's database: both know the database's id.
+"""Whether this Redis is the one that holds the calls of this process's database.
 
-The first that comes writes it to Redis; who finds another one there does nothing more with it, or each of two instances would keep
-half of the record. A Redis that lost its keys is claimed again by the next check. Must not know: how the database is asked.
+Redis and the database both know the database's id. The first process that comes writes it to Redis; who finds another one there does
+nothing more with it, or each of two instances would keep half of the record. A Redis that lost its keys is claimed again by the next check.
+
+Both also know the number of Redis' primary (`db.migrations.primaries`). After a failover an old primary may go on, with some processes on
+it: its number is lower than the database's. Who finds that uses it no more and marks it. Workers, most of which have no database, read
+the mark with their heartbeats and end; a gateway connects anew. Must not know: how the database is asked.
 """
 
+import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from protocol.errors import AuditUnavailable, OtherDatabase
+from protocol.errors import AuditUnavailable, OldPrimary, OtherDatabase
 from streams import layout
 from streams.connection import Connection, RedisError
 
 log = logging.getLogger(__name__)
 CHECK_S = 1.0
-"""How old what is known of Redis may be."""
-ASK_S = 5.0
-"""How old what is known of the database may be."""
+"""How old what is known may be."""
+LEAVE_S = 5.0
+"""How often a process on an old primary connects anew."""
+_OLD = "this Redis is an old primary: a later one holds the calls of this database; let SLUICE_REDIS_URL lead to that one"
+
+
+Ask = Callable[[int | None, str], Awaitable[tuple[str, int | None]]]
+"""Gets the number that a Redis knows and its run id. Returns the database's id, empty where it has none yet, and the number of this
+primary: None where a later one is held, 0 where it is not counted. Raises AuditUnavailable."""
 
 
 class Identity:
-    """What is known of both. `ask` returns the id of the database, empty where it has none yet, and raises AuditUnavailable."""
+    """What is known of both. `leave` is called when this Redis is an old primary: to break connections, which are then made anew."""
 
-    def __init__(self, redis: Connection, ask: Callable[[], Awaitable[str]]) -> None:
-        self._redis, self._ask = redis, ask
+    def __init__(self, redis: Connection, ask: Ask, leave: Callable[[], None] = lambda: None) -> None:
+        self._redis, self._ask, self._leave = redis, ask, leave
         self._mine: str | None = None
-        self._asked = self._checked = float("-inf")
+        self._is_old = False
+        self._checked = self._left = float("-inf")
         self.fault = ""
         """What is wrong, as a sentence; empty when nothing is, or it is not known."""
 
     def check(self) -> None:
-        """Raise OtherDatabase where it is known that Redis holds another's."""
+        """Raise OtherDatabase or OldPrimary where it is known that this Redis holds another's calls, or is an old primary."""
+        if self._is_old:
+            raise OldPrimary(self.fault)
         if self.fault:
             raise OtherDatabase(self.fault)
 
     async def holds(self) -> bool:
-        """Does what Redis holds belong into the database? Asks no more often than `CHECK_S` and `ASK_S`.
+        """Does what Redis holds belong into the database? Asks no more often than `CHECK_S`.
 
         Raises AuditUnavailable while the database's id is not known, StreamConnectionLost, RedisError.
         """
-        now = time.monotonic()
-        if now - self._asked > ASK_S:
+        if time.monotonic() - self._checked > CHECK_S:
+            known, run_id = await self._primary()
             try:
-                mine = await self._ask()
-                if mine != self._mine:
-                    self._mine, self._checked = mine, float("-inf")
+                self._mine, number = await self._ask(known, run_id)
             except AuditUnavailable:
                 # away again: it was this one when it was last there
                 if self._mine is None:
                     raise
-            self._asked = now
-        if now - self._checked > CHECK_S:
+            else:
+                self._is_old = number is None
+                if number not in (0, known):
+                    await self._write(layout.old_primary(known) if number is None else str(number))
             self._note(await self._there() if self._mine else "")
-            self._checked = now
+            self._checked = time.monotonic()
+            if self._is_old and self._checked - self._left > LEAVE_S:
+                self._left = self._checked
+                self._leave()
         return not self.fault
 
     @property
@@ -64,6 +83,20 @@ class Identity:
     def look_anew(self) -> None:
         """Believe nothing that is known of Redis: it may be another than before."""
         self._checked = float("-inf")
+
+    async def _primary(self) -> tuple[int | None, str]:
+        """The number that Redis knows, and its run id, empty where it does not say: one of rights of the version before."""
+        try:
+            found, info = await asyncio.gather(self._redis.call("GET", layout.PRIMARY_KEY), self._redis.call("INFO", "server"))
+        except RedisError:
+            return None, ""
+        run_id = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
+        return (layout.primary_number(found), run_id[1].decode()) if run_id else (None, "")
+
+    async def _write(self, number: str) -> None:
+        # one that is full takes no key
+        with contextlib.suppress(RedisError):
+            await self._redis.call("SET", layout.PRIMARY_KEY, number)
 
     async def _there(self) -> str:
         assert self._mine is not None
@@ -76,11 +109,15 @@ class Identity:
 
     def _note(self, there: str) -> None:
         is_other = there != self._mine if self._mine else False
-        if is_other and not self.fault:
+        fields: dict[str, Any] = {"action": "other_database", "redis": there, "postgres": self._mine}
+        if self._is_old and not self.fault:
+            log.error("Redis is an old primary: nothing is read from it; connecting anew", extra={"action": "old_primary"})
+        elif is_other and not self.fault:
             log.error(
                 "Redis holds the calls of another database than this process's: nothing is read from it; `sluice doctor` says what to do",
-                extra={"action": "other_database", "redis": there, "postgres": self._mine},
+                extra=fields,
             )
-        elif self.fault and not is_other:
-            log.warning("Redis holds the calls of this process's database again", extra={"action": "other_database"})
-        self.fault = f"Redis holds the calls of another database ({there[:64]}) than this process's ({self._mine})" if is_other else ""
+        elif self.fault and not is_other and not self._is_old:
+            log.warning("Redis holds the calls of this process's database again", extra=fields)
+        other = f"Redis holds the calls of another database ({there[:64]}) than this process's ({self._mine})" if is_other else ""
+        self.fault = _OLD if self._is_old else other

@@ -81,6 +81,11 @@ Policy workers also write `policies:KIND:NAME`, KIND being a hash of all their p
 `set:SET:NAME`, the policy set under which they begin calls; and `series:POLICY@REVISION:NAME` for each revision they have, for people.
 """
 DATABASE_KEY = "sluice:{00}:database"
+PRIMARY_KEY = "sluice:{00}:primary"
+"""The number of the primary that this Redis was when an audit writer last counted (`streams.identity`); behind it `old` where a later one
+is known."""
+OLD_PRIMARY = b"OLD"
+"""What a heartbeat is answered there."""
 
 GATEWAYS_KEY = "sluice:{00}:gateways"
 """Hash: the last heartbeat of each gateway, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. Expires."""
@@ -262,10 +267,21 @@ def unsealed_key() -> str:
     return f"{tag(0)}unsealed"
 
 
+def old_primary(number: int | None) -> str:
+    """The value of `PRIMARY_KEY` in an old primary."""
+    return f"{number or 0} old"
+
+
+def primary_number(value: bytes | None) -> int | None:
+    """Read the number in `PRIMARY_KEY`; None where there is none."""
+    number = (value or b"").partition(b" ")[0]
+    return int(number) if number.isdigit() else None
+
+
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
     of_shard = (dispatch_key, audit_key, trimmed_key, ended_key, counts_key, debug_key, memory_key)
-    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, unsealed_key(), debug_lost_key(), debug_seen_key()} | {
+    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, PRIMARY_KEY, unsealed_key(), debug_lost_key(), debug_seen_key()} | {
         key(shard) for shard in range(shards) for key in of_shard
     }
 

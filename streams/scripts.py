@@ -373,13 +373,16 @@ return 'OK'
 """Write a gateway's heartbeat for `sluice doctor`, with what is wrong with it."""
 
 HEARTBEAT = """#!lua flags=allow-oom
--- KEYS workers; ARGV process..
+-- KEYS workers primary; ARGV process..
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 for i = 1, #ARGV do redis.call('HSET', KEYS[1], ARGV[i], now) end
+-- who has the rights of the version before may not ask
+local primary = redis.pcall('GET', KEYS[2])
+if type(primary) == 'string' and string.find(primary, 'old') then return 'OLD' end
 return 'OK'
 """
-"""Write the heartbeat of a worker process."""
+"""Write the heartbeat of a worker process. The answer says whether this Redis is an old primary (`streams.identity`)."""
 
 READ = """#!lua flags=allow-oom
 -- KEYS audit; ARGV consumer count bytes idle_ms ('' to leave what others hold); a few entries at a time, because each may be megabytes

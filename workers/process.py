@@ -131,9 +131,17 @@ async def send_heartbeats(redis: Connection, shown: Callable[[], Iterable[tuple[
     while True:
         written = heartbeats.write(redis, *shown())
         redis.quiet(written)
+        written.add_done_callback(_end_on_old_primary)
         if alive is not None:
             written.add_done_callback(alive.write)
         await asyncio.sleep(heartbeats.EVERY_S)
+
+
+def _end_on_old_primary(written: "asyncio.Future[object]") -> None:
+    """End this process on an old primary: one that is started anew connects to the later one, and nobody waits for what this one does."""
+    if not written.cancelled() and written.exception() is None and written.result() == layout.OLD_PRIMARY:
+        log.error("Redis is an old primary: this worker ends; let SLUICE_REDIS_URL lead to the later one")
+        os._exit(70)
 
 
 class AliveFile:

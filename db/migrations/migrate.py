@@ -25,6 +25,7 @@ from db.migrations.auditing import QUEUE, REVIEW
 from db.migrations.debugging import COUNT, TRIM
 from db.migrations.paging import READS_ENSURE, SESSIONS_SWEEP
 from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, SCRIPTS
+from db.migrations.primaries import HOLD, SEEN
 from db.migrations.retaining import DROP, FORGET, SHED
 from db.migrations.usage import ROLL_UP
 from db.models import BESIDE_RECORD, OF_PAGES, Base
@@ -163,6 +164,14 @@ def identity(url: str) -> str:
         return str(connection.execute(text(IDENTITY)).scalar_one())
 
 
+def is_old_primary(url: str, number: int | None, run_id: str) -> bool:
+    """Does the database hold a later primary of Redis than the one of that number and run id? One that is behind does not know."""
+    with _plain_connection(url) as connection:
+        if (current(url) or "") < "0027":
+            return False
+        return connection.exec_driver_sql(SEEN, (number, run_id)).one().number is None
+
+
 def schema_diff(url: str) -> list[Any]:
     """Return what differs between the models and a migrated database; empty when nothing does."""
     with _plain_connection(url) as connection:
@@ -232,5 +241,5 @@ def _rights(role: str) -> list[str]:
         *rights,
         f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t not in ('redactions', 'identity', *BESIDE_RECORD))} TO {role}",
         f"GRANT EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer), sluice_ensure_partitions(date, integer, text) TO {role}",
-        f"GRANT EXECUTE ON FUNCTION {QUEUE}, {ROLL_UP}, {READS_ENSURE}, {COUNT}, {TRIM} TO {role}",
+        f"GRANT EXECUTE ON FUNCTION {QUEUE}, {ROLL_UP}, {READS_ENSURE}, {COUNT}, {TRIM}, {HOLD} TO {role}",
     ]

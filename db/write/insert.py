@@ -27,7 +27,7 @@ from psycopg.pq.abc import PGresult
 from db.canonical import uncovered_sql
 from db.holes import MARK, Found, mark_values
 from db.link import conninfo, cut
-from db.migrations.place import IDENTITY
+from db.migrations.primaries import COUNTED
 from db.text import to_column
 from db.write.conflicts import CONFLICT, Conflict, read_conflict
 from db.write.fit import fit
@@ -52,6 +52,8 @@ _DATA_ERRORS = (
     psycopg.IntegrityError,
     psycopg.errors.ProgramLimitExceeded,
 )
+_UNCOUNTED = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege)
+"""What a database of before counting primaries answers, or one that did not give the right to."""
 _PACK_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
 _DEAD_LETTER: LiteralString = """
 INSERT INTO dead_letters (sha256, call_id, kind, raw, reason)
@@ -212,15 +214,18 @@ class AuditInserter:
         found = await self._rows(_OPEN_CALLS, (since, most))
         return [row[0] for row in found]
 
-    async def identity(self) -> str:
-        """Return the database's id, empty where it has none yet. Raises AuditUnavailable."""
+    async def hold(self, known: int | None, run_id: str) -> tuple[str, int | None]:
+        """Return the database's id, empty where it has none yet, and which primary of Redis this is (`db.migrations.primaries`).
+
+        Raises AuditUnavailable.
+        """
         try:
-            found = await self._rows(IDENTITY, ())
+            found = await self._rows(COUNTED, (known, run_id))
         except AuditUnavailable as error:
-            if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
-                return ""
+            if isinstance(error.__cause__, _UNCOUNTED):
+                return "", 0
             raise
-        return str(found[0][0]) if found else ""
+        return found[0] if found else ("", 0)
 
     async def without_end(self, call_ids: Sequence[str]) -> list[str]:
         """Return those of the calls, which are ids, that have no end on record. Raises AuditUnavailable."""

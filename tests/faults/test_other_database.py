@@ -114,10 +114,10 @@ async def test_what_cannot_be_asked_at_the_start_is_learned_later_and_nothing_is
     await redis.call("FLUSHALL")
     is_away = True
 
-    async def database() -> str:
+    async def database(known: int | None, run_id: str) -> tuple[str, int | None]:
         if is_away:
             raise AuditUnavailable("away")
-        return OTHER
+        return OTHER, 0
 
     first, second = Identity(redis, database), Identity(redis, database)
     with pytest.raises(AuditUnavailable):

@@ -45,8 +45,8 @@ def looks_at_backlog(redis: Any) -> Coroutine[Any, Any, None]:
 
 
 def looks_at_identity(redis: Any) -> Coroutine[Any, Any, None]:
-    async def mine() -> str:
-        return "mine"
+    async def mine(known: int | None, run_id: str) -> tuple[str, int | None]:
+        return "mine", 0
 
     return main._watch_identity(Identity(redis, mine))
 

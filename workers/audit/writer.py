@@ -99,7 +99,7 @@ class AuditWriter:
         self._seals = SealLoop(settings, self._redis)
         self._histories = Histories(settings.database_url, self._seals.is_behind)
         self._bodies = Bodies(self._redis, self._until_stored, self._histories.add)
-        self._identities = [Identity(reader, to.identity) for reader, to in zip(self._blocking, self._inserters, strict=True)]
+        self._identities = [Identity(reader, to.hold) for reader, to in zip(self._blocking, self._inserters, strict=True)]
         self._told_to_stop = asyncio.Event()
         self._stopping = asyncio.Event()
         self._stop_by = float("inf")
