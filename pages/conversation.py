@@ -322,47 +322,69 @@ def _released(call: SessionCall, said: Said) -> Listener | None:
 
 
 def _same(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
-    """Is what comes back what went out? Clients cut blanks, leave thinking out, and part or join texts; of an answer that broke off they
-    keep what they had by then."""
-    text, asked = _back(turns)
+    """Is what comes back what went out? Clients cut blanks at the ends of texts, leave thinking out, and part or join texts; of an answer
+    that broke off they keep what they had by then."""
+    texts, asked = _back(turns)
     sent, calls = _went(got)
     if not is_whole:
-        return sent.startswith(text) and calls[: len(asked)] == asked
-    return text == sent and asked == calls
+        return _begins(sent, texts) and calls[: len(asked)] == asked
+    return not texts.isdisjoint(sent) and asked == calls
 
 
 def _may_be(turns: Sequence[Turn], got: Listener, *, is_whole: bool) -> bool:
     """Does what comes back begin as what went out, of which only the beginning was read?"""
-    text, asked = _back(turns)
+    texts, asked = _back(turns)
     sent, calls = _went(got)
     if got.blocks and got.blocks[max(got.blocks)].is_call:
         # its arguments may go on
         calls = calls[:-1]
     if is_whole:
-        return text.startswith(sent) and asked[: len(calls)] == calls
+        return _begins(texts, sent) and asked[: len(calls)] == calls
     least = min(len(asked), len(calls))
-    return (text.startswith(sent) or sent.startswith(text)) and asked[:least] == calls[:least]
+    return (_begins(texts, sent) or _begins(sent, texts)) and asked[:least] == calls[:least]
 
 
-def _back(turns: Sequence[Turn]) -> tuple[str, list[tuple[str, Any]]]:
+def _back(turns: Sequence[Turn]) -> tuple[set[str], list[tuple[str, str]]]:
     """The text and the tool calls of the model's turn as the client sent it."""
     parts = [part for turn in turns for part in turn.parts]
-    text = "".join("".join(part.text.split()) for part in parts if part.kind in ("text", "injected"))
-    return text, [(part.name, _value(part.text)) for part in parts if part.kind == "tool_use"]
+    texts = _joined([part.text for part in parts if part.kind in ("text", "injected")])
+    return texts, [(part.name, _arguments(part.text)) for part in parts if part.kind == "tool_use"]
 
 
-def _went(got: Listener) -> tuple[str, list[tuple[str, Any]]]:
+def _went(got: Listener) -> tuple[set[str], list[tuple[str, str]]]:
     """The same of what went out."""
     blocks = [got.blocks[number] for number in sorted(got.blocks)]
-    text = "".join("".join(block.text.split()) for block in blocks if block.kind == "text")
-    return text, [(block.name, _value(block.text)) for block in blocks if block.is_call]
+    texts = _joined([block.text for block in blocks if block.kind == "text"])
+    return texts, [(block.name, _arguments(block.text)) for block in blocks if block.is_call]
 
 
-def _value(arguments: str) -> Any:
+def _joined(texts: Sequence[str]) -> set[str]:
+    """The whole text: as it is within its ends, and of a client that cut the ends of each part."""
+    return {"".join(texts).strip(), "".join(text.strip() for text in texts)}
+
+
+def _begins(texts: set[str], beginnings: set[str]) -> bool:
+    return any(text.startswith(beginning) for text in texts for beginning in beginnings)
+
+
+def _arguments(text: str) -> str:
+    """The same text for the same JSON: 1 is not true, and each of two equal keys counts."""
     try:
-        return json.loads(arguments or "{}")
+        return json.dumps(json.loads(text or "{}", object_pairs_hook=_pairs, parse_float=_number))
     except (ValueError, RecursionError):
-        return arguments
+        return text
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in the order of its keys, which clients change; with a list of the pairs where a key stands twice."""
+    found = dict(sorted(pairs, key=lambda pair: pair[0]))
+    return found if len(found) == len(pairs) else {"": [list(pair) for pair in pairs]}
+
+
+def _number(text: str) -> int | float:
+    """1.0 is 1, as clients may write it."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 def acts(call: SessionCall, said: Said) -> list[Act]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.read.sessions import Said, SessionCall
-from pages.conversation import BUDGET, BUDGET_PARTS, PART_CHARS, Step, branches, steps, wanted
+from pages.conversation import BUDGET, BUDGET_PARTS, PART_CHARS, Step, _arguments, branches, steps, wanted
 from pages.session_export import FORMS
 from protocol.dialects import DIALECTS
 from protocol.events import (
@@ -105,10 +105,25 @@ def texts(step: Step) -> list[tuple[str, str]]:
 def test_the_models_turn_that_comes_back_is_shown_once() -> None:
     session = Session()
     session.call(user("a"), answer="one two")
-    session.call(user("a"), {"role": "assistant", "content": " one\ntwo "}, user("b"), answer="three")
+    session.call(user("a"), {"role": "assistant", "content": " one two\n"}, user("b"), answer="three")
     first, second = session.steps()
     assert (texts(first), texts(second)) == ([("user", "a")], [("user", "b")])
     assert [act.text for act in first.acts] == ["one two"]
+
+
+@pytest.mark.parametrize("forged", ["one\ntwo", "onetwo", "one  two", "one two three"])
+def test_a_forged_turn_is_marked_also_where_only_blanks_differ(forged: str) -> None:
+    session = Session()
+    session.call(user("a"), answer="one two")
+    session.call(user("a"), {"role": "assistant", "content": forged}, user("b"))
+    assert session.steps()[1].turns[0].is_foreign
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_same"), [('{"b": 1.0, "a": "x"}', True), ('{"a": "x", "b": true}', False), ('{"a": "y", "a": "x", "b": 1}', False)]
+)
+def test_arguments_are_compared_by_the_types_of_json(sent: str, is_same: bool) -> None:
+    assert (_arguments(sent) == _arguments('{"a": "x", "b": 1}')) is is_same
 
 
 @pytest.mark.parametrize(("kept", "is_foreign"), [("one", False), ("one two", False), ("two", True)])
