@@ -18,7 +18,7 @@ from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError, Too
 from protocol.runtime import Runtime
 from streams.round_robin import RoundRobin
 
-MAX_QUESTIONS_OF_ONE, MAX_EXPORTS, MAX_OF_OTHERS = 8, 8, 16
+MAX_QUESTIONS_OF_ONE, MAX_EXPORTS, MAX_OF_OTHERS = 8, 8, 4
 """Of the questions under way those of one key, and answers in pieces, of which one key has as many as are still free; and questions
 beside them of who is not known as an auditor."""
 HEAD_S, HEAD_TIMES = 60.0, 4

@@ -17,13 +17,16 @@ from gateway.relay import Receive, Scope, Send
 from protocol.bounds import MAX_RELAYS
 from protocol.errors import RequestError
 from protocol.runtime import Runtime
+from streams.logins import LOGIN_HEADER, KnownLogins, login_of
 from streams.round_robin import RoundRobin
 
 TURN_S, MAX_WAITING = 2.0, 256
-"""How long a request waits for a relay, and how many of them wait; one address has as many of these places as are still free."""
+"""How long a request waits for a relay, and how many of them wait; one key or address has as many of these places as are still free."""
+MAX_OF_STRANGERS = 4
+"""Relays, besides the others, for requests without a login."""
 MAX_STREAMS, MAX_IN_PIECES = 20, 24
 """So many of the relays may be streams of events, which stay open; and so many streams, downloads and very long pages: the others are for
-pages. One address has as many of these as are still free: alone, half."""
+pages. One key has as many of these as are still free: alone, half."""
 HEAD_MARGIN_S = 20.0
 """How much longer than its longest question to the record the beginning of a page may take."""
 ADDRESS = b"x-sluice-client-address"
@@ -51,6 +54,35 @@ _PAGE = """<!doctype html>
 """
 
 
+class _Line:
+    """Relays for so many requests at once, and those who wait for one."""
+
+    def __init__(self, most: int) -> None:
+        self.turns, self.places = RoundRobin(most, most=most), Shares(MAX_WAITING)
+        self._most = most
+
+    async def has_turn(self, who: str) -> bool:
+        """Take a relay, as soon as one is free; False where none is for long, or too many wait."""
+        if self.turns.enters(who):
+            return True
+        if self.places.take(who):
+            return False
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self.turns.enter(who)
+        except TimeoutError:
+            return False
+        finally:
+            self.places.give_back(who)
+        return True
+
+    async def refuse(self, send: Send) -> None:
+        """Answer a request that got no turn."""
+        loading = self._most - self.turns.free
+        sentence = f"{loading} pages are loading through this gateway already. Close a live view, or try again in a second."
+        await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
+
+
 class Door:
     """Relays requests for pages to the process at `settings.pages_url`."""
 
@@ -64,8 +96,9 @@ class Door:
         )
         self._pages = pages
         self._forms = Forms()
-        # address by address: who asks for much waits for oneself
-        self._turns, self._places = RoundRobin(MAX_RELAYS, most=MAX_RELAYS), Shares(MAX_WAITING)
+        self._known = KnownLogins()
+        # key by key, and address by address: who asks for much waits for oneself
+        self._readers, self._strangers = _Line(MAX_RELAYS), _Line(MAX_OF_STRANGERS)
 
     @property
     def open(self) -> int:
@@ -94,46 +127,46 @@ class Door:
         await self._admit(scope, address, form, receive, send)
 
     async def _admit(self, scope: Scope, address: str, form: bytes, receive: Receive, send: Send) -> None:
-        if not await self._has_turn(address):
-            await self._refuse(send)
+        login = login_of(value for name, value in scope["headers"] if name == b"cookie")
+        key_id = self._known.key_of(login)
+        line, who = (self._readers, key_id) if key_id else (self._strangers, address)
+        if not await line.has_turn(who):
+            await line.refuse(send)
             return
         with contextlib.ExitStack() as turn:
-            turn.callback(self._turns.leave, address)
-            await self._relay(scope, _request(scope, form, address), address, receive, send, turn.close)
-
-    async def _has_turn(self, address: str) -> bool:
-        """Take a relay, as soon as one is free; False where none is for long, or too many wait."""
-        if self._turns.enters(address):
-            return True
-        if self._places.take(address):
-            return False
-        try:
-            async with asyncio.timeout(TURN_S):
-                await self._turns.enter(address)
-        except TimeoutError:
-            return False
-        finally:
-            self._places.give_back(address)
-        return True
-
-    async def _refuse(self, send: Send) -> None:
-        loading = MAX_RELAYS - self._turns.free
-        sentence = f"{loading} pages are loading through this gateway already. Close a live view, or try again in a second."
-        await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
+            turn.callback(line.turns.leave, who)
+            await self._relay(scope, _request(scope, form, address), who, receive, self._with_headers(login, send), turn.close)
 
     async def _relay(
-        self, scope: Scope, request: bytes, address: str, receive: Receive, send: Send, when_read: Callable[[], None]
+        self, scope: Scope, request: bytes, who: str, receive: Receive, send: Send, when_read: Callable[[], None]
     ) -> None:  # fmt: skip
         try:
-            await self._process.relay(
-                request, receive, _with_headers(send), who=address, is_head=scope["method"] == "HEAD", when_read=when_read
-            )
+            await self._process.relay(request, receive, send, who=who, is_head=scope["method"] == "HEAD", when_read=when_read)
         except FullError:
-            sentence = "Too many live views and downloads are open through this gateway, or from your address alone."
+            sentence = "Too many live views and downloads are open through this gateway, or with your key alone."
             await _say(send, 503, "Too many at once", f"{sentence} Close one, or try again in a second.", (b"retry-after", b"1"))
         except AwayError:
             sentence = "The process that makes the pages (sluice pages) does not answer. It is started again by itself; try again shortly."
             await _say(send, 503, "The pages are away", sentence, (b"retry-after", b"2"))
+
+    def _with_headers(self, login: str, send: Send) -> Send:
+        """Send what the HTTP server of the pages says itself, as of two hosts, with the headers that every answer of theirs has. What the
+        pages say of the login stays here."""
+
+        async def send_on(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                headers = [header for header in message["headers"] if header[0] != LOGIN_HEADER]
+                for name, value in message["headers"]:
+                    if name == LOGIN_HEADER:
+                        new = login_of(cookie for name, cookie in headers if name == b"set-cookie")
+                        self._known.remember(new or login, value.decode("latin-1"))
+                own = {name for name, _ in headers}
+                if b"content-security-policy" not in own:
+                    headers += [header for header in _HEADERS if header[0] not in own]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        return send_on
 
     def _address(self, scope: Scope) -> str:
         peer = str((scope.get("client") or ("",))[0])
@@ -148,20 +181,6 @@ def _request(scope: Scope, form: bytes, address: str) -> bytes:
     lines += [b"%b: %b" % header for header in scope["headers"] if header[0] in _PASSED]
     lines += [b"%b: %b" % (ADDRESS, address.encode("latin-1", "replace")), b"connection: close", b"content-length: %d" % len(form)]
     return b"\r\n".join(lines) + b"\r\n\r\n" + form
-
-
-def _with_headers(send: Send) -> Send:
-    """Send what the HTTP server of the pages says itself, as of two hosts, with the headers that every answer of theirs has."""
-
-    async def send_on(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            own = {name for name, _ in message["headers"]}
-            if b"content-security-policy" not in own:
-                missing = [header for header in _HEADERS if header[0] not in own]
-                message = {**message, "headers": [*message["headers"], *missing]}
-        await send(message)
-
-    return send_on
 
 
 async def _say(send: Send, status: int, title: str, sentence: str, *headers: tuple[bytes, bytes]) -> None:

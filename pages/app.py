@@ -32,6 +32,7 @@ from pages.router import Router
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError, RateLimited
 from protocol.pages import Pages
 from protocol.runtime import Runtime
+from streams.logins import LOGIN_HEADER
 
 log = logging.getLogger(__name__)
 MOST_AT_ONCE = 8
@@ -103,20 +104,26 @@ class App:
             return _asset(head)
         guard.check_source(head, site)
         cookie = guard.read_cookie(head.headers.get("cookie", ""), site.cookie)
-        session = await self._logins.find(cookie) if cookie else None
+        session = await self._logins.find(cookie, head.address) if cookie else None
         if head.path == links.LOGIN:
             return await self._log_in(head, site, session, receive)
         if session is None:
-            return _to_login(head)
+            return self._marked(_to_login(head), cookie)
         if head.path == links.LOGOUT:
             return await self._log_out(head, site, session, receive)
         if head.method == "GET" and not head.wants_json and (head.one("again") or head.one("at")):
             return Reply.redirect(head.without("again", "at") + guard.place(head.one("at")))
         try:
-            return await self._show(head, site, session, cookie, receive)
+            return self._marked(await self._show(head, site, session, cookie, receive), cookie)
         except AuditUnavailable as error:
             # what the doctor said last is for who is logged in alone
             return _failed(error, head, figures_of(self._services).groups["doctor"].values.get("found", ()))
+
+    def _marked(self, reply: Reply, cookie: str) -> Reply:
+        """Tell the gateway whose login this is: strangers do not wait in the same line there."""
+        if self._pages.on_gateway:
+            reply.headers.append((LOGIN_HEADER, self._logins.key_of(cookie).encode()))
+        return reply
 
     # --- logins ---
 
@@ -135,7 +142,7 @@ class App:
         if cookie is None:
             log.warning("wrong key at the login of the pages", extra={"action": "login"})
             return Reply(403, plain.login(next_, fault="This is no key that may read the record: it needs the role auditor or admin."))
-        return Reply.redirect(next_, _cookie(site, site.cookie, cookie, LASTS_S, is_hidden=True))
+        return self._marked(Reply.redirect(next_, _cookie(site, site.cookie, cookie, LASTS_S, is_hidden=True)), cookie)
 
     async def _log_out(self, head: Head, site: Site, session: Session, receive: Receive) -> Reply:
         if head.method != "POST":
@@ -247,7 +254,7 @@ class App:
         while True:
             await asyncio.sleep(RECHECK_S)
             # an open page is no request: a login that nobody uses becomes idle all the same
-            if await self._logins.find(cookie, is_seen=False) is None:
+            if await self._logins.find(cookie, "", is_seen=False) is None:
                 return
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS, MOST_OF_GATEWAYS = 128, 512
-"""Of browsers, where they connect to the pages; and of gateways, each of which has up to 72 (`gateway.door`, `gateway.audit_door`)."""
+"""Of browsers, where they connect to the pages; and of gateways, each of which has up to 88 (`gateway.door`, `gateway.audit_door`)."""
 STUCK_S = 5.0
 """Who takes nothing of an answer for so long makes room too."""
 

@@ -4,6 +4,7 @@ A cookie is 32 random bytes and good for /debug alone. What is stored is its has
 request asks whether its key is still good, so revoking one ends its logins at once. Must not know: HTTP, HTML.
 """
 
+import contextlib
 import hmac
 import secrets
 import time
@@ -17,6 +18,8 @@ from pages.page import Who
 from protocol.bounds import MAX_KEY_BYTES
 from protocol.config import Key
 from protocol.errors import RateLimited
+from streams.logins import KnownLogins
+from streams.round_robin import RoundRobin
 
 ROLES = frozenset(("auditor", "admin"))
 """Who may log in."""
@@ -78,6 +81,9 @@ class Logins:
         self._keys, self._sessions = keys, sessions
         self._names = {key.name for key in keys}
         self._attempts = Attempts()
+        self._known = KnownLogins()
+        # one connection for unknown cookies, address by address: the others are for who is logged in
+        self._strangers = RoundRobin(1)
         self._had_readers_at = -READERS_S
 
     async def begin(self, key: str, address: str, agent: str) -> str | None:
@@ -85,23 +91,33 @@ class Logins:
         self._attempts.begin(address, time.monotonic())
         text = key.strip().encode()
         digest = sha256(text).hexdigest()
-        if not text or len(text) > MAX_KEY_BYTES or await self._who(digest, "") is None:
+        who = await self._who(digest, "") if text and len(text) <= MAX_KEY_BYTES else None
+        if who is None:
             return None
         self._attempts.forget(address, time.monotonic())
         cookie = secrets.token_urlsafe(32)
         await self._sessions.begin(_digest(cookie), digest, agent)
+        self._known.remember(_digest(cookie).hex(), who.key_id)
         return cookie
 
-    async def find(self, cookie: str, *, is_seen: bool = True) -> Session | None:
+    def key_of(self, cookie: str) -> str:
+        """Return the id of the key that logged in with this cookie, as far as this process remembers."""
+        return self._known.key_of(_digest(cookie).hex())
+
+    async def find(self, cookie: str, address: str, *, is_seen: bool = True) -> Session | None:
         """Return the login of a cookie, if it and its key still hold. Without `is_seen` it goes on being idle. Raises AuditUnavailable."""
         if len(cookie) != _COOKIE_CHARS or not cookie.isascii():
             return None
         digest = _digest(cookie)
-        login = await self._sessions.find(digest, is_seen=is_seen)
-        if login is None:
-            return None
-        name = sha256(digest).hexdigest()[:16]
-        who = self._of_file(login.sha256, name) or self._of_database(login.name, login.sha256, login.roles, name)
+        async with contextlib.AsyncExitStack() as turn:
+            if not self._known.key_of(digest.hex()):
+                await turn.enter_async_context(self._strangers.place(address))
+            login = await self._sessions.find(digest, is_seen=is_seen)
+        who = None
+        if login is not None:
+            name = sha256(digest).hexdigest()[:16]
+            who = self._of_file(login.sha256, name) or self._of_database(login.name, login.sha256, login.roles, name)
+        self._known.remember(digest.hex(), who.key_id if who is not None else "")
         return None if who is None else Session(who, _form_token(cookie), digest)
 
     async def end(self, session: Session) -> None:

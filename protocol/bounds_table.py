@@ -248,7 +248,7 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_http_limits.py::test_a_head_has_a_time",
     ),
     Bound(
-        "audit_questions", "client", "questions to the audit API at once through a gateway, up to 8 of one key; 16 of others besides",
+        "audit_questions", "client", "questions to the audit API at once through a gateway, up to 8 of one key; 4 of others besides",
         b.MAX_QUESTIONS, "questions", "gateway.audit_door", "they wait for `limits.audit_read_s`, then 503",
         "tests/unit/test_audit_door.py::test_strangers_take_no_place_of_auditors_nor_one_auditor_all",
     ),

@@ -32,20 +32,26 @@ _AT_THE_DOOR = (
         f"others wait, {door.TURN_S:g} s at most, then 503", f"{_DOOR}test_so_many_at_once_and_no_more_and_who_leaves_makes_room",
     ),
     _row(
-        "page_waiting", "requests that wait for that; one address: as many as are still free", door.MAX_WAITING, "requests", "gateway.door",
+        "page_relays_strangers", "requests without a login, besides those pages", door.MAX_OF_STRANGERS, "answers", "gateway.door",
+        f"others wait, {door.TURN_S:g} s at most, then 503",
+        f"{_DOOR}test_strangers_take_no_relay_and_no_waiting_place_of_who_is_logged_in",
+    ),
+    _row(
+        "page_waiting", "requests that wait for that, and as many without a login; one key or address: as many as are still free",
+        door.MAX_WAITING, "requests", "gateway.door",
         "503", f"{_DOOR}test_whoever_waits_for_a_relay_gets_the_next_one_whatever_others_ask_for",
     ),
     _row(
-        "page_streams", "streams of events through a gateway; one address: as many as are still free", door.MAX_STREAMS, "streams",
+        "page_streams", "streams of events through a gateway; one key: as many as are still free", door.MAX_STREAMS, "streams",
         "gateway.door", "503",
         f"{_DOOR}test_streams_leave_room_for_pages",
     ),
     _row(
-        "page_downloads", "streams, downloads and very long pages through a gateway; one address: as many as are still free",
+        "page_downloads", "streams, downloads and very long pages through a gateway; one key: as many as are still free",
         door.MAX_IN_PIECES, "answers", "gateway.door", "503", f"{_DOOR}test_streams_and_downloads_that_stay_open_leave_room_for_pages",
     ),
     _row(
-        "page_untaken", "pages that a gateway has whole and their readers do not take; one address: as much as is still free",
+        "page_untaken", "pages that a gateway has whole and their readers do not take; one key: as much as is still free",
         pages_process.UNTAKEN_BYTES, "bytes", "gateway.pages_process", "a page counts as one of the answers above",
         f"{_DOOR}test_pages_that_one_address_does_not_take_keep_no_other_out",
     ),

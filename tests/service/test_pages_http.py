@@ -102,6 +102,7 @@ def test_a_key_that_may_not_read_is_refused(product: Product) -> None:
 def has_our_headers(product: Product, answer: httpx.Response, *, is_asset: bool = False) -> bool:
     """Has an answer every header of the pages, with its whole value?"""
     ours = Site(product.url, is_secure=False, is_loopback=True).headers(is_asset=is_asset)
+    assert "x-sluice-login" not in answer.headers
     return dict(answer.headers).items() >= {(name.decode(), value.decode()) for name, value in ours}
 
 

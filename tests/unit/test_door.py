@@ -15,6 +15,7 @@ from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.config import Config
 from protocol.pages import Pages
 from protocol.runtime import Runtime
+from streams.logins import LOGIN_HEADER, login_of
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = (
@@ -64,8 +65,20 @@ def door(folder: Path, **pages: Any) -> Door:
     return Door(Runtime(config=config, redis_url="", database_url="", pages_url=f"unix:{folder / 'pages.sock'}"))
 
 
+def cookie_of(name: str) -> bytes:
+    return b"sluice_pages=" + name.replace(".", "-").encode().ljust(43, b"x")
+
+
+def reader(of: Door, address: str) -> tuple[bytes, bytes]:
+    """The cookie of somebody who is logged in, with a key that is named like the address."""
+    cookie = cookie_of(address)
+    of._known.remember(login_of([cookie]), address)
+    return b"cookie", cookie
+
+
 async def ask(
     of: Door, method: str = "GET", *headers: tuple[bytes, bytes], body: bytes = b"", leaves: bool = False, address: str = "10.1.2.3",
+    is_stranger: bool = False,
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:  # fmt: skip
     """What a client gets: status, headers, body."""
     sent: list[Any] = []
@@ -83,7 +96,7 @@ async def ask(
 
     scope = {
         "type": "http", "method": method, "raw_path": b"/debug/calls/%2e%2e", "path": "/debug", "query_string": b"a=%00",
-        "headers": [(b"host", b"h"), *headers], "client": (address, 5),
+        "headers": [(b"host", b"h"), *headers, *([] if is_stranger else [reader(of, address)])], "client": (address, 5),
     }  # fmt: skip
     await of(scope, receive, send)
     body = b"".join(message.get("body", b"") for message in sent[1:])
@@ -169,7 +182,7 @@ async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(
     status, headers, _ = await ask(of)
     assert status == 503 and (b"retry-after", b"1") in headers
     waiting.pop().cancel()
-    while not of._turns.free:
+    while not of._readers.turns.free:
         await asyncio.sleep(0.001)
     # who went away is not waited for, though nothing comes
     await ask(of, leaves=True)
@@ -183,17 +196,58 @@ async def test_whoever_waits_for_a_relay_gets_the_next_one_whatever_others_ask_f
     many = [asyncio.create_task(ask(of, address=f"10.0.0.{number % 4}")) for number in range(MAX_RELAYS + doors.MAX_WAITING)]
     while behind.open < MAX_RELAYS:
         await asyncio.sleep(0)
-    reader = asyncio.create_task(ask(of, "POST", body=b"key=k", address="10.9.9.9"))
+    one_more = asyncio.create_task(ask(of, "POST", body=b"key=k", address="10.9.9.9"))
     await asyncio.sleep(0)
-    assert not reader.done()
+    assert not one_more.done()
     behind.raw = OK
     # as many as there are addresses, and one
     for one in many[:5]:
         one.cancel()
-    assert (await reader)[0] == 200
+    assert (await one_more)[0] == 200
     behind.holds.set()
     assert {status for status, *_ in await asyncio.gather(*many[5:])} <= {200, 503}
-    assert of._turns.free == MAX_RELAYS and not of._places.used
+    assert of._readers.turns.free == MAX_RELAYS and not of._readers.places.used
+
+
+async def test_strangers_take_no_relay_and_no_waiting_place_of_who_is_logged_in(behind: Behind, tmp_path: Path) -> None:
+    behind.raw = b""
+    of = door(tmp_path)
+    forged = (LOGIN_HEADER, b"dev")
+    # from the reader's own address, and from many
+    addresses = ["10.1.2.3", *(f"10.0.0.{number % 99}" for number in range(doors.MAX_WAITING))]
+    cookies = [cookie_of(f"random{number}") for number in range(len(addresses))]
+    asked = zip(addresses, cookies, strict=True)
+    many = [asyncio.create_task(ask(of, "GET", forged, (b"cookie", cookie), address=one, is_stranger=True)) for one, cookie in asked]
+    while behind.open < doors.MAX_OF_STRANGERS or not of._strangers.places.used:
+        await asyncio.sleep(0)
+    assert behind.open == doors.MAX_OF_STRANGERS and LOGIN_HEADER not in behind.asked
+    assert (of._readers.turns.free, of._readers.places.used) == (MAX_RELAYS, 0)
+    behind.raw = OK
+    assert (await ask(of))[0] == 200
+    for one in many:
+        one.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
+    assert (of._strangers.turns.free, of._strangers.places.used) == (doors.MAX_OF_STRANGERS, 0)
+
+
+async def test_only_the_pages_say_who_is_logged_in_and_no_client_hears_it(behind: Behind, tmp_path: Path) -> None:
+    of, old, new = door(tmp_path), cookie_of("old"), cookie_of("new")
+
+    async def says(raw: bytes, *cookies: bytes) -> tuple[str, str]:
+        behind.raw = OK.replace(b"x-own: 1", raw)
+        _, headers, _ = await ask(of, "GET", *((b"cookie", one) for one in cookies), is_stranger=True)
+        assert LOGIN_HEADER not in dict(headers)
+        return of._known.key_of(login_of([old])), of._known.key_of(login_of([new]))
+
+    assert await says(b"x-own: 1", old) == ("", "")
+    assert await says(b"X-Sluice-Login: dev", old) == ("dev", "")
+    # a file says nothing of a login
+    assert await says(b"x-own: 1", old) == ("dev", "")
+    # which of two it is nobody knows, and without one it is nobody's
+    assert await says(b"x-sluice-login: dev", old, new) == ("dev", "")
+    assert await says(b"x-sluice-login: dev") == ("dev", "") and not of._known.key_of("")
+    assert await says(b"x-sluice-login: boss\r\nset-cookie: %b; Path=/debug" % new, old) == ("dev", "boss")
+    assert await says(b"x-sluice-login:", old) == ("", "boss")
 
 
 async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
@@ -215,7 +269,7 @@ async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> N
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (of._turns.free, of._process.streams.used, of._process.in_pieces.used) == (MAX_RELAYS, 0, 0)
+    assert (of._readers.turns.free, of._process.streams.used, of._process.in_pieces.used) == (MAX_RELAYS, 0, 0)
 
 
 async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
@@ -231,7 +285,7 @@ async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind:
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (of._turns.free, of._process.in_pieces.used) == (MAX_RELAYS, 0)
+    assert (of._readers.turns.free, of._process.in_pieces.used) == (MAX_RELAYS, 0)
 
 
 def slow(of: Door, taken: asyncio.Event, begun: list[int], address: str) -> asyncio.Task[None]:
@@ -246,7 +300,8 @@ def slow(of: Door, taken: asyncio.Event, begun: list[int], address: str) -> asyn
             await taken.wait()
 
     scope = {
-        "type": "http", "method": "GET", "raw_path": b"/debug", "path": "/debug", "query_string": b"", "headers": [(b"host", b"h")],
+        "type": "http", "method": "GET", "raw_path": b"/debug", "path": "/debug", "query_string": b"",
+        "headers": [(b"host", b"h"), reader(of, address)],
         "client": (address, 5),
     }  # fmt: skip
     return asyncio.create_task(of(scope, receive, send))
@@ -262,14 +317,14 @@ async def test_pages_that_one_address_does_not_take_keep_no_other_out(behind: Be
         await asyncio.sleep(0.001)
     process = of._process
     assert process.untaken.used <= pages_process.UNTAKEN_BYTES // 2 + size and process.in_pieces.used <= MAX_IN_PIECES // 2
-    assert of._turns.free >= MAX_RELAYS - MAX_IN_PIECES // 2
+    assert of._readers.turns.free >= MAX_RELAYS - MAX_IN_PIECES // 2
     assert (await ask(of, address="10.9.9.9"))[0] == 200
     behind.raw = OK
     # a short page comes also to who has all of a share
     assert (await ask(of, address="10.0.0.1"))[0] == 200
     taken.set()
     await asyncio.gather(*many)
-    assert (of._turns.free, process.untaken.used, process.in_pieces.used, process.open) == (MAX_RELAYS, 0, 0, 0)
+    assert (of._readers.turns.free, process.untaken.used, process.in_pieces.used, process.open) == (MAX_RELAYS, 0, 0, 0)
 
 
 @pytest.mark.usefixtures("soon_away")

@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from gateway import forms
-from gateway.door import MAX_WAITING, Door
+from gateway.door import MAX_OF_STRANGERS, MAX_WAITING, Door
 from gateway.http_limits import BoundedConnection
 from protocol.bounds import FORM_S, MAX_FORMS, MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.config import Config
@@ -84,7 +84,7 @@ async def served(folder: Path, body: bytes = b"") -> AsyncIterator[Served]:
         found.close()
         while state.tasks:
             await asyncio.wait(state.tasks)
-        assert not len(door._forms) and door._turns.free == MAX_RELAYS and not door._places.used
+        assert not len(door._forms) and door._strangers.turns.free == MAX_OF_STRANGERS and not door._strangers.places.used
 
 
 @pytest.mark.parametrize("kind", SLOW)
@@ -147,8 +147,8 @@ async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(tmp_pat
             while True:
                 await at.log_in(b"10.0.0.1")
 
-        many = [asyncio.create_task(again()) for _ in range(MAX_RELAYS + MAX_WAITING)]
-        while at.door._turns.free:
+        many = [asyncio.create_task(again()) for _ in range(MAX_OF_STRANGERS + MAX_WAITING)]
+        while at.door._strangers.turns.free:
             await asyncio.sleep(0)
         for pieces in ((), (FORM,)):
             status, took_s = await at.log_in(b"10.9.9.9", *pieces)

@@ -5,13 +5,16 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
+from db.page_sessions import Login, PageSessions
 from pages.app import MOST_ASKED_BY_ONE, MOST_DOWNLOADS_OF_ONE, MOST_OF_ONE, MOST_STREAMS_OF_ONE, App, _failed
 from pages.guard import Head, Misdirected, Site, check_source, is_followed_link, place, read_cookie, read_headers, safe_next, site_of
-from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts
+from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts, Logins
 from pages.page import Asked, Download, Route, Who, sliced
 from pages.router import Router
 from pages.views import call
@@ -167,6 +170,38 @@ def test_who_has_a_network_of_addresses_is_one() -> None:
     assert {of(peer, "") for peer in ("2001:db8::1", "2001:db8::ffff:1:2:3", "2001:0DB8::2")} == {"2001:db8::/64"}
     assert of("2001:db8:0:1::1", "") == "2001:db8:0:1::/64" and of("fe80::1%eth0", "") == of("fe80::2%eth0", "")
     assert of("", "") == "" and of("10.0.0.1", "") != of("10.0.0.2", "")
+
+
+class Sessions(PageSessions):
+    """Logins that are looked up as soon as `answers` is set."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = 0, asyncio.Event()
+        self.login: Login | None = Login("0" * 64, datetime.now(UTC), "dev", frozenset({"auditor"}))
+
+    async def find(self, token: bytes, *, is_seen: bool = True) -> Login | None:
+        self.asked += 1
+        await self.answers.wait()
+        return self.login if token == sha256(b"k" * 43).digest() else None
+
+
+async def test_unknown_cookies_are_looked_up_one_at_a_time_and_known_ones_at_once() -> None:
+    sessions = Sessions()
+    logins = Logins((), sessions)
+    sessions.answers.set()
+    assert await logins.find("k" * 43, "10.0.0.1") is not None and logins.key_of("k" * 43)
+    sessions.answers.clear()
+    strangers = [asyncio.create_task(logins.find(f"{number:043}", f"10.0.0.{number % 3}")) for number in range(40)]
+    await asyncio.sleep(0)
+    assert sessions.asked == 2
+    known = asyncio.create_task(logins.find("k" * 43, "10.0.0.1"))
+    await asyncio.sleep(0)
+    assert sessions.asked == 3
+    sessions.answers.set()
+    assert await known is not None and await asyncio.gather(*strangers) == [None] * 40
+    # one that ended waits as a stranger
+    sessions.login = None
+    assert await logins.find("k" * 43, "10.0.0.1") is None and not logins.key_of("k" * 43)
 
 
 async def test_one_key_leaves_room_for_others() -> None:
