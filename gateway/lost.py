@@ -149,7 +149,8 @@ class UnrecordedCalls:
                 self.report_all()
             self._history, self._now_ms = history, int(info.get("server_time_usec", 0)) // 1000
             try:
-                await self._learn()
+                if self._calls:
+                    await self._learn()
                 self._refusal = ""
             except RedisError as error:
                 # rights of the version before, or a key that is no stream: all stay remembered

@@ -17,9 +17,10 @@ from streams.audit_stream import NO_ENTRY, EntryId
 from streams.connection import Connection, RedisError
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
-LOOK_BYTES = 128 * 1024
+LOOK_BYTES = MAX_UNRECORDED_BYTES // 2
 """Of one key, at which the worker looks how far the writers are."""
-LOOK_S = 0.01
+LOOK_S = 0.05
+"""How long it waits before it looks again: at 10 ms the looks took a fifth of what a chunk costs a worker."""
 STUCK_S = 1.0
 """Writers that took nothing for so long are away."""
 

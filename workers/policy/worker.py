@@ -203,11 +203,14 @@ class PolicyWorker:
     # --- entries and facts ---
 
     def _on_push(self, message: list[Any]) -> None:
-        call = self.calls.hears.entries.get(message[1])
-        if call is not None and call.start.key in self.calls.fair.queues:
+        if self.calls.fair.queues and self._has_to_wait(message):
             self._wait_for_turn(message)
         else:
             self._take(message)
+
+    def _has_to_wait(self, message: list[Any]) -> bool:
+        call = self.calls.hears.entries.get(message[1])
+        return call is not None and call.start.key in self.calls.fair.queues
 
     def _wait_for_turn(self, message: list[Any]) -> None:
         """Take what came later, in its key's turn."""
