@@ -8,6 +8,7 @@ used: a start must be quick.
 import asyncio
 import contextlib
 import functools
+import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ T = TypeVar("T")
 WITHIN_S = 4.0
 """How long the first checks may take, all together."""
 SILENT = "no answer"
+_LIBRARIES = ("redis", "db.keys", "db.migrations.migrate", "db.seals.standing", "sluice.live_database")
+"""What the first checks import."""
 _REMEDY = (
     "print the ACL file anew with deploy/redis/redis-users and `ACL LOAD` it (it has `user default off resetpass ~* &* +@all`, as whom "
     "nobody can log in), or use Valkey 9.1.2 or later"
@@ -256,6 +259,9 @@ def _side_by_side(checks: Sequence[tuple[str, Callable[[], list[str]]]]) -> list
         except BaseException as error:  # noqa: BLE001 - raised below, where the command sees it
             errors.append(error)
 
+    for name in _LIBRARIES:
+        # imported by two threads at once, each could get half of it
+        importlib.import_module(name)
     # daemons: one that hangs must not keep the command from its end
     threads = [threading.Thread(target=run, args=one, daemon=True) for one in checks]
     for thread in threads:
