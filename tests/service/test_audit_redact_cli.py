@@ -29,7 +29,7 @@ def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> 
     assert rows(url, "SELECT count(*) FROM seals") == seals and "again" not in sluice("audit", "show", call, url=url).stdout
 
 
-def test_on_a_terminal_redaction_and_dropping_ask(call: str, url: str) -> None:
+def test_on_a_terminal_redaction_and_dropping_ask(call: str, url: str, redis_url: str) -> None:
     answered = ask(url, b"n\n", "audit", "redact", call, "--reason", "x")
     assert "Go on?" in answered and "nothing was done" in answered and call in answered
     assert "with the key dev, tools: bash" in answered
@@ -39,12 +39,11 @@ def test_on_a_terminal_redaction_and_dropping_ask(call: str, url: str) -> None:
     assert "redacted" in ask(url, b"y\n", "audit", "redact", call, "--reason", "x")
     assert "rm -rf" not in sluice("audit", "show", call, "--json", url=url).stdout
     for before in ("2020-01-01", "1960-01-01", "30d", "yesterday"):
-        told = sluice("audit", "drop", "--before", before, "--reason", "x", "--yes", url=url)
+        told = sluice("audit", "drop", "--before", before, "--reason", "x", "--yes", url=url, redis_url=redis_url)
         assert told.returncode == 0 and "nothing to do: no call on record began before" in told.stderr
     assert "--before" in sluice("audit", "drop", "--before", "never", "--reason", "x", url=url).stderr
-    assert (
-        json.loads(sluice("audit", "drop", "--before", "2020-01-01", "--reason", "x", "--dry-run", "--json", url=url).stdout)["calls"] == 0
-    )
+    dry = sluice("audit", "drop", "--before", "2020-01-01", "--reason", "x", "--dry-run", "--json", url=url, redis_url=redis_url)
+    assert json.loads(dry.stdout)["calls"] == 0
 
 
 def ask(url: str, answer: bytes, *arguments: str) -> str:

@@ -20,7 +20,10 @@ def caused_by(error: BaseException) -> AuditUnavailable:
         ("SELECT 'canary'::int", "(SQLSTATE 22P02)"),
         ("INSERT INTO one VALUES (7, 'canary')", 'duplicate key value violates unique constraint "one_pkey" (SQLSTATE 23505)'),
         ("INSERT INTO one VALUES (8, '')", "(SQLSTATE 23514)"),
-        ("INSERT INTO one VALUES (NULL, 'canary')",),
+        (
+            "INSERT INTO one VALUES (NULL, 'canary')",
+            'null value in column "n" of relation "one" violates not-null constraint (SQLSTATE 23502)',
+        ),
         ("SELECT * FROM no_such_table", 'relation "no_such_table" does not exist (SQLSTATE 42P01)'),
     ],
 )

@@ -18,13 +18,12 @@ def audit(*arguments: str) -> Any:
     return CliRunner().invoke(audit_cli.app, list(arguments), env={"COLUMNS": "220"})
 
 
-def sluice(*arguments: str, url: str = "", stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def sluice(*arguments: str, url: str = "", redis_url: str = "", stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run `sluice` in a process of its own."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")} | {"NO_COLOR": "1", "TERM": "dumb"}
+    given = {name: value for name, value in (("SLUICE_DATABASE_URL", url), ("SLUICE_REDIS_URL", redis_url)) if value}
     command = [sys.executable, "-m", "sluice.cli", *arguments]
-    return subprocess.run(
-        command, env=env | ({"SLUICE_DATABASE_URL": url} if url else {}), input=stdin or "", capture_output=True, text=True, timeout=60
-    )  # fmt: skip
+    return subprocess.run(command, env=env | given, input=stdin or "", capture_output=True, text=True, timeout=60)
 
 
 def insert_all(url: str, *records: Record) -> None:
