@@ -193,9 +193,13 @@ class Stack:
         return [shutil.which(command[0], path=self.environment(name)["PATH"]) or command[0], *command[1:]]
 
     def start(self, name: str) -> None:
-        """Start a service once everything it depends on is as it asks."""
+        """Start a service once everything it depends on is as it asks, and before it what only has to be started."""
+        if name in self.processes:
+            return
         for needed, how in self.services[name].get("depends_on", {}).items():
-            if how["condition"] == "service_completed_successfully":
+            if how["condition"] == "service_started":
+                self.start(needed)
+            elif how["condition"] == "service_completed_successfully":
                 assert self.processes[needed].wait(60) == 0, self.log(needed)
             elif needed != "postgres":
                 wait_for(lambda needed=needed: self.is_healthy(needed), timeout_s=20, what=f"{needed} is healthy")  # type: ignore[misc]
