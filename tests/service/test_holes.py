@@ -33,6 +33,7 @@ from protocol.records import (
 )
 from protocol.tokens import without_tokens
 from sluice.doctor import check_database_live
+from streams.clock import ClockWatch
 from tests.support.checks.record import call_id, rows
 from tests.support.checks.sealed import insert, verified
 from tests.support.checks.sums import BODY, summed_call
@@ -173,7 +174,8 @@ async def test_ready_and_metrics_count_incomplete_calls(url: str) -> None:
         return False
 
     watch = Watch(url)
-    status = Status(SimpleNamespace(redis=SimpleNamespace(call=away), shards=1, calls={}, warnings=[]))  # type: ignore[arg-type]
+    bus: Any = SimpleNamespace(redis=SimpleNamespace(call=away), shards=1, calls={}, warnings=[], clock=ClockWatch())
+    status = Status(bus)
     watching = asyncio.create_task(status.watch(none, watch.lacking))
     await wait_until(lambda: bool(status.warnings))
     watching.cancel()

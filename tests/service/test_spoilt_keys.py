@@ -14,6 +14,7 @@ from protocol.config import Config
 from protocol.records import EndRecord, EventRecord, Record, decode_records
 from protocol.runtime import Runtime
 from streams import layout, scripts
+from streams.clock import ClockWatch
 from streams.connection import Argument, Connection
 from streams.layout import Entry, Reply
 from tests.support.servers.dispatch import GATEWAY, begin, dispatched, with_gateway, working
@@ -221,6 +222,6 @@ async def test_a_release_that_meets_a_spoilt_lease_goes_through_for_the_others(r
 
 async def test_a_spoilt_count_takes_no_other_figure_with_it(redis: Connection) -> None:
     await redis.call("HSET", layout.counts_key(0), "TOOL_CALLS_BLOCKED", "spoilt")
-    bus: Any = SimpleNamespace(redis=redis, shards=1, calls={})
+    bus: Any = SimpleNamespace(redis=redis, shards=1, calls={}, clock=ClockWatch())
     status = Status(bus)
     assert b"sluice_open_calls 0.0" in await status.metrics()
