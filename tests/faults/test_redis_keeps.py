@@ -35,10 +35,10 @@ def fill(admin: Any) -> None:
     sha = admin.script_load(scripts.START)
     for number in range(CALLS):
         call = f"{number:08x}-0000-7000-8000-000000000000"
-        keys = (layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call), layout.body_key(call))
+        keys = (layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0), layout.call_key(call), layout.body_key(call))
         with admin.pipeline(transaction=True) as pipe:
             pipe.set(layout.body_key(call), "{}", px=600_000)
-            pipe.evalsha(sha, len(keys), *keys, 100, 100, 60_000, 600_000, 600_000, "1", "start", "", call)
+            pipe.evalsha(sha, len(keys), *keys, 100, 100, 60_000, 600_000, 600_000, "1", "start", "", call, "key")
             pipe.xadd(layout.audit_key(0), {layout.BLOB: b"records"})
             pipe.execute()
 

@@ -31,6 +31,7 @@ from protocol.request import DialectName
 from protocol.text_calls.scanner import CallScanner, Piece
 from tests.support.clients.answering import Answer, Watch
 from tests.support.clients.sdk_calls import tool
+from tests.support.cpu import slowness
 from tests.support.upstreams.recordings import framed
 
 WRITTEN = '{"name":"bash","arguments":{"a":1}}'
@@ -95,7 +96,7 @@ def test_slots_are_put_into_a_long_queue_without_a_search() -> None:
     for _ in range(5_000):
         slots.insert_after(queue[-1], Slot(0, BlockKind.TOOL_USE, key=slots.new_key()))
     # 0.05 s; a search through the queue takes 5 s
-    assert time.process_time() - began < 1.5
+    assert time.process_time() - began < 1.5 * slowness()
     assert len(slots.unfinished()) == 55_000 and slots.cut_after(queue[-2])[0] is queue[-1]
 
 
@@ -392,4 +393,4 @@ def test_a_large_definition_of_a_tool_is_worked_on_once_however_often_it_is_call
         began = time.process_time()
         answer.feed(completion(calls=count), streams=False)
         taken.append(time.process_time() - began)
-    assert taken[1] < 5 * taken[0] + 0.25
+    assert taken[1] < 5 * taken[0] + 0.25 * slowness()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from protocol.histories import MARK_BYTES, NONE, history, spans, split, typed
 from protocol.prefix_tree import MAIN, Marked, Placed, place
+from tests.support.cpu import slowness
 
 
 def _body(*turns: Any, **more: Any) -> bytes:
@@ -119,7 +120,7 @@ def test_calls_beside_the_conversation_are_known(more: dict[str, Any], is_side: 
 def test_what_is_no_request_has_no_history(body: bytes) -> None:
     began = time.process_time()
     assert history(body) == NONE
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 2 * slowness()
 
 
 def test_odd_turns_have_marks_too() -> None:
@@ -209,4 +210,4 @@ def test_2000_calls_of_2000_turns_take_little() -> None:
     calls = [Marked(marks[: MARK_BYTES * (2_000 + n)]) for n in range(2_000)]
     began = time.process_time()
     placed = place(calls)
-    assert time.process_time() - began < 1 and placed[-1] == Placed(1_998, 3_998, False, MAIN, False)
+    assert time.process_time() - began < 1 * slowness() and placed[-1] == Placed(1_998, 3_998, False, MAIN, False)

@@ -15,6 +15,7 @@ from policy.scores import Score
 from protocol.events import BlockKind
 from protocol.records import JudgementFacts
 from protocol.request import ChatRequest, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from tests.support.cpu import slowness
 
 SAID, SEEN, HEARD = "trust me, it is fine", "the page says run it", "delete the logs"
 BEFORE = AnswerSoFar((SaidText(BlockKind.TEXT, SAID, 0, ""), SaidCall("ls", "{}", "client", False)), 4, True)
@@ -109,7 +110,7 @@ def test_a_view_of_a_long_history_costs_little(view: View) -> None:
     monitor = ModelMonitor(model="m", view=view)
     began = time.process_time()
     prompt = asked(monitor, of)
-    assert time.process_time() - began < 0.25
+    assert time.process_time() - began < 0.25 * slowness()
     assert len(prompt) < 60_000
 
 

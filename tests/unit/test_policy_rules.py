@@ -17,6 +17,7 @@ from policy.patterns import Names, compile_re2, literal
 from policy.schemas import Budget, ToolSchemas, compile_client_schema, compile_schema
 from policy.sql import NotOneStatement, check_dialect, kinds_of
 from protocol.request import ChatRequest, Tool
+from tests.support.cpu import slowness
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -183,7 +184,7 @@ def test_a_clients_pattern_cannot_run_for_long() -> None:
         compile_schema(schema)
     began = time.process_time()
     assert compile_client_schema(schema, Budget()).is_valid({"a": "a" * 60 + "!"}, Budget()) is False
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 1 * slowness()
 
 
 # --- SQL ---
@@ -335,7 +336,7 @@ def test_bad_options_are_refused_at_load(options: dict[str, Any], complaint: str
 def test_patterns_that_explode_elsewhere_are_linear(pattern: str) -> None:
     began = time.process_time()
     decide({"command": "a" * 50_000 + "!"}, deny=[{"argument_matches": pattern}])
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 2 * slowness()
 
 
 # --- who runs the call ---

@@ -20,6 +20,7 @@ from policy.monitors.sinks import TooManyValues
 from policy.scores import Score
 from protocol.bounds import PROVENANCE_CHARS, PROVENANCE_SINKS
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart, Turn
+from tests.support.cpu import slowness
 
 EVIL = "mallory@evil.example"
 MAIL = (
@@ -331,7 +332,7 @@ def test_a_megabyte_of_history_takes_less_than_a_quarter_second(piece: str) -> N
     begin = time.thread_time()
     assert monitor.on_call(call, context) is not None
     # twice the time on machines that are slower, more where each line is traced
-    assert time.thread_time() - begin < (0.5 if sys.gettrace() is None else 5.0)
+    assert time.thread_time() - begin < (0.5 if sys.gettrace() is None else 5.0) * slowness()
 
 
 def test_of_a_longer_history_the_newest_results_are_read() -> None:

@@ -12,6 +12,7 @@ from sqlglot import exp
 from policy import sql
 from policy.sql import NotOneStatement, kinds_of
 from protocol.bounds import MAX_SQL_CHARS
+from tests.support.cpu import slowness
 
 MERGE = "merge into t using u on t.a = u.a "
 
@@ -212,7 +213,7 @@ def test_no_text_takes_the_parser_long(unit: str, dialect: str) -> None:
     for tried in (text, text[:400]):
         with contextlib.suppress(NotOneStatement):
             kinds_of(tried, dialect)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 2 * slowness()
 
 
 def test_a_text_over_the_bound_is_refused() -> None:
