@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from protocol.errors import OtherDatabase, PipelineError, PolicyFailed
+from protocol.errors import OldPrimary, OtherDatabase, PipelineError, PolicyFailed
 from sluice import VERSION
 from sluice.errors import Busy, StartError, Unavailable
 from sluice.sentences import wrapped
@@ -353,10 +353,10 @@ def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path 
             from sluice.check import start_error
 
             return start_error(error, file, runtime.search_path)
-        case OtherDatabase():
-            from sluice.doctor import other_database
+        case OtherDatabase() | OldPrimary():
+            from sluice.doctor import not_ours
 
-            return other_database(runtime.redis_url, runtime.database_url)
+            return not_ours(runtime.redis_url, runtime.database_url) or Unavailable(error.message)
         case PipelineError():
             return Unavailable(error.message)
         case ConnectionError() | TimeoutError():

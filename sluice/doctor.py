@@ -140,38 +140,46 @@ def check_retention(config: Config, url: str) -> list[tuple[str, str, str]]:
 
 
 def check_identity(redis_url: str, database_url: str) -> list[str]:
-    """Check that what Redis holds belongs into this database, and that it is no old primary. Raises NotFit; what is away is reported by the
-    other checks."""
-    import redis
-
-    from db.migrations import migrate
-    from streams import layout
-
-    with contextlib.suppress(Unavailable, SettingsError, redis.RedisError, OSError):
-        with redis.Redis.from_url(redis_url, socket_connect_timeout=5, socket_timeout=5) as client:
-            there, number = client.get(layout.DATABASE_KEY), layout.primary_number(client.get(layout.PRIMARY_KEY))
-            run_id = client.info("server")["run_id"]
-        mine = _ask_database(database_url, lambda: migrate.identity(database_url))
-        if isinstance(there, bytes) and mine and there.decode(errors="replace") != mine:
-            raise other_database(redis_url, database_url)
-        if _ask_database(database_url, lambda: migrate.is_old_primary(database_url, number, run_id)):
-            raise NotFit(
-                f"Redis at {place(redis_url)} is an old primary: a later one holds the calls of this database. Let SLUICE_REDIS_URL lead "
-                "to that one and stop what is still on the old one (docs/operations.md)"
-            )
+    """Check that Redis and the database belong together. Raises NotFit; what is away is reported by the other checks."""
+    fault = not_ours(redis_url, database_url)
+    if fault is not None:
+        raise fault
     return []
 
 
-def other_database(redis_url: str, database_url: str) -> NotFit:
-    """Return the sentence for a Redis that holds the calls of another database."""
+def not_ours(redis_url: str, database_url: str) -> NotFit | None:
+    """Return the sentence for a Redis and a database that do not belong together; None where they do, or one of them is away."""
+    import redis
+
+    from db.migrations import migrate
+    from db.migrations.primaries import SECOND
     from streams import layout
 
-    return NotFit(
-        f"Redis at {place(redis_url)}{urlsplit(redis_url).path} holds the calls of another database than PostgreSQL at "
-        f"{place(database_url)}{urlsplit(database_url).path}, and each would get half of the other's record: correct SLUICE_REDIS_URL or "
-        "SLUICE_DATABASE_URL, or give this Sluice a Redis, or a database number there, of its own. Where the other database is gone "
-        f"for good: stop every process, then `DEL {layout.DATABASE_KEY}` there (docs/operations.md)"
-    )
+    at = f"Redis at {place(redis_url)}{urlsplit(redis_url).path}", f"PostgreSQL at {place(database_url)}{urlsplit(database_url).path}"
+    with contextlib.suppress(Unavailable, SettingsError, redis.RedisError, OSError):
+        with redis.Redis.from_url(redis_url, socket_connect_timeout=5, socket_timeout=5) as client:
+            there, number = client.get(layout.DATABASE_KEY), layout.primary_number(client.get(layout.PRIMARY_KEY))
+            run_id = layout.run_id(client.info("server")["run_id"], client.get_connection_kwargs().get("db") or 0)
+        mine = _ask_database(database_url, lambda: migrate.identity(database_url))
+        if isinstance(there, bytes) and mine and there.decode(errors="replace") != mine:
+            return NotFit(
+                f"{at[0]} holds the calls of another database than {at[1]}, and each would get half of the other's record: correct "
+                "SLUICE_REDIS_URL or SLUICE_DATABASE_URL, or give this Sluice a Redis, or a database number there, of its own. Where the "
+                f"other database is gone for good: stop every process, then `DEL {layout.DATABASE_KEY}` there (docs/operations.md)"
+            )
+        seen = _ask_database(database_url, lambda: migrate.primary_seen(database_url, number, run_id))
+        if seen == SECOND:
+            return NotFit(
+                f"{at[1]} is in use by another Sluice, which has another Redis than {place(redis_url)}: both would share its keys, policy "
+                "names and retention. Let SLUICE_DATABASE_URL lead to a database of this Sluice's own, or SLUICE_REDIS_URL to the other's "
+                "Redis (docs/operations.md)"
+            )
+        if seen is None:
+            return NotFit(
+                f"{at[0]} is an old primary: a later one holds the calls of this database. Let SLUICE_REDIS_URL lead to that one and stop "
+                "what is still on the old one (docs/operations.md)"
+            )
+    return None
 
 
 def check_keys(config: Config, database_url: str) -> list[str]:

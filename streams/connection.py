@@ -238,6 +238,8 @@ class Connection:
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
         self._probe_s = silent_s / _PROBES
+        self.database: int = self._kwargs.get("db", 0)
+        """The number of the database in the server."""
         self.block_ms = max(1, int(min(1.0, self._probe_s) * 1000))
         """The longest that a blocking command may block."""
         self.connected = asyncio.Event()

@@ -25,12 +25,16 @@ CHECK_S = 1.0
 """How old what is known may be."""
 LEAVE_S = 5.0
 """How often a process on an old primary connects anew."""
+_SECOND = (
+    "another Sluice uses this process's database, from another Redis: both would share its keys, policy names and retention; give each a "
+    "database of its own"
+)
 _OLD = "this Redis is an old primary: a later one holds the calls of this database; let SLUICE_REDIS_URL lead to that one"
 
 
 Ask = Callable[[int | None, str], Awaitable[tuple[str, int | None]]]
 """Gets the number that a Redis knows and its run id. Returns the database's id, empty where it has none yet, and the number of this
-primary: None where a later one is held, 0 where it is not counted. Raises AuditUnavailable."""
+primary: None where a later one is held, 0 where it is not counted, less for the Redis of a second Sluice. Raises AuditUnavailable."""
 
 
 class Identity:
@@ -39,7 +43,7 @@ class Identity:
     def __init__(self, redis: Connection, ask: Ask, leave: Callable[[], None] = lambda: None) -> None:
         self._redis, self._ask, self._leave = redis, ask, leave
         self._mine: str | None = None
-        self._is_old = False
+        self._is_old = self._is_second = False
         self._checked = self._left = float("-inf")
         self.fault = ""
         """What is wrong, as a sentence; empty when nothing is, or it is not known."""
@@ -65,8 +69,8 @@ class Identity:
                 if self._mine is None:
                     raise
             else:
-                self._is_old = number is None
-                if number not in (0, known):
+                self._is_old, self._is_second = number is None, number is not None and number < 0
+                if number not in (0, known) and not self._is_second:
                     await self._write(layout.old_primary(known) if number is None else str(number))
             self._note(await self._there() if self._mine else "")
             self._checked = time.monotonic()
@@ -85,13 +89,13 @@ class Identity:
         self._checked = float("-inf")
 
     async def _primary(self) -> tuple[int | None, str]:
-        """The number that Redis knows, and its run id, empty where it does not say: one of rights of the version before."""
+        """The number that Redis knows, and what tells it from others: empty under the rights of the version before."""
         try:
             found, info = await asyncio.gather(self._redis.call("GET", layout.PRIMARY_KEY), self._redis.call("INFO", "server"))
         except RedisError:
             return None, ""
         run_id = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
-        return (layout.primary_number(found), run_id[1].decode()) if run_id else (None, "")
+        return (layout.primary_number(found), layout.run_id(run_id[1].decode(), self._redis.database)) if run_id else (None, "")
 
     async def _write(self, number: str) -> None:
         # one that is full takes no key
@@ -112,12 +116,14 @@ class Identity:
         fields: dict[str, Any] = {"action": "other_database", "redis": there, "postgres": self._mine}
         if self._is_old and not self.fault:
             log.error("Redis is an old primary: nothing is read from it; connecting anew", extra={"action": "old_primary"})
+        elif self._is_second and not self.fault:
+            log.error("%s; nothing is read from Redis", _SECOND, extra=fields)
         elif is_other and not self.fault:
             log.error(
                 "Redis holds the calls of another database than this process's: nothing is read from it; `sluice doctor` says what to do",
                 extra=fields,
             )
-        elif self.fault and not is_other and not self._is_old:
+        elif self.fault and not (is_other or self._is_old or self._is_second):
             log.warning("Redis holds the calls of this process's database again", extra=fields)
         other = f"Redis holds the calls of another database ({there[:64]}) than this process's ({self._mine})" if is_other else ""
-        self.fault = _OLD if self._is_old else other
+        self.fault = _OLD if self._is_old else _SECOND if self._is_second else other

@@ -267,6 +267,11 @@ def unsealed_key() -> str:
     return f"{tag(0)}unsealed"
 
 
+def run_id(of_server: str, database: int) -> str:
+    """What tells one Redis, and one database in it, from another: it changes with each start of the server."""
+    return f"{of_server}/{database}"
+
+
 def old_primary(number: int | None) -> str:
     """The value of `PRIMARY_KEY` in an old primary."""
     return f"{number or 0} old"

@@ -164,12 +164,14 @@ def identity(url: str) -> str:
         return str(connection.execute(text(IDENTITY)).scalar_one())
 
 
-def is_old_primary(url: str, number: int | None, run_id: str) -> bool:
-    """Does the database hold a later primary of Redis than the one of that number and run id? One that is behind does not know."""
+def primary_seen(url: str, number: int | None, run_id: str) -> int | None:
+    """Return None where the database holds a later primary of Redis than the one of that number and run id, `SECOND` where that one is of a
+    second Sluice, and 0 otherwise. A database that is behind does not know: 0."""
     with _plain_connection(url) as connection:
         if (current(url) or "") < "0027":
-            return False
-        return connection.exec_driver_sql(SEEN, (number, run_id)).one().number is None
+            return 0
+        found: int | None = connection.exec_driver_sql(SEEN, (number, run_id)).one().number
+        return found
 
 
 def schema_diff(url: str) -> list[Any]:

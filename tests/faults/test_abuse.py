@@ -16,6 +16,7 @@ from protocol.bounds import MAX_TARGET_BYTES
 from protocol.dialects import CLIENTS
 from protocol.request import DialectName
 from tests.support.checks.figures import Figure
+from tests.support.checks.record import fresh_database
 from tests.support.clients.readers import PATHS, request
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
@@ -37,7 +38,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         base["models"].append({"match": "nobody-*", "upstream": "nobody"})
         return base
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    # of its own: other tests put keys into bodies
+    with fresh_database(database_url) as url, replayed(tmp_path_factory.mktemp("product"), redis_url, url, made) as running:
         running[0].start("pages")
         yield running
 

@@ -1,5 +1,6 @@
 """Two instances on one Redis: a Redis holds the calls of one database, and each of its databases by number is apart."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from streams.connection import Connection
 from streams.identity import Identity
 from tests.support.checks.record import fresh_database, rows
 from tests.support.servers.product import KEY, ROOT, Product, base_config
+from tests.support.servers.stores import own_valkey
 from tests.support.waiting import wait_for
 
 HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
@@ -45,6 +47,10 @@ def product(tmp_path: Path, redis_url: str, url: str) -> Iterator[Product]:
 def identity_of(url: str) -> str:
     [(found,)] = rows(url, "SELECT id::text FROM identity")
     return str(found)
+
+
+def without_number(redis_url: str) -> str:
+    return redis_url.partition("?")[0].rpartition("/")[0] if redis_url.count("/") > 2 else redis_url
 
 
 def ask(product: Product) -> httpx.Response:
@@ -99,6 +105,27 @@ def test_a_redis_that_another_instance_took_gives_and_gets_nothing_until_it_is_o
     store.set(layout.DATABASE_KEY, mine)
     wait_for(lambda: ask(product).status_code == 200, what="calls again")
     wait_for(lambda: not store.xlen(layout.audit_key(0)), what="and their record")
+
+
+@pytest.mark.parametrize("is_server", [True, False], ids=["another server", "another number"])
+def test_a_second_sluice_on_a_database_is_refused_until_the_first_is_gone(
+    product: Product, tmp_path: Path, redis_url: str, url: str, is_server: bool
+) -> None:
+    product.start("audit", "policy", "gateway")
+    wait_for(lambda: rows(url, "SELECT 1 FROM identity WHERE redis_number > 0"), what="the first is counted")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(own_valkey(tmp_path / "other")).url if is_server else f"{without_number(redis_url)}/9"
+        (tmp_path / "second").mkdir()
+        second = stack.enter_context(Product(tmp_path / "second", server, url, base_config()))
+        for command in (("gateway",), ("worker", "audit")):
+            code, said = start(second, *command)
+            assert code == 4 and "is in use by another Sluice" in said, said
+        product.stop()
+        rows(url, "UPDATE identity SET redis_seen_at = now() - interval '3 minutes'")
+        second.start("audit", "policy", "gateway")
+        assert ask(second).status_code == 200
+        code, said = start(product, "gateway")
+        assert code == 4 and "is an old primary" in said, "now it is the second"
 
 
 def test_a_redis_that_lost_its_keys_is_claimed_again(product: Product) -> None:
@@ -156,7 +183,7 @@ def test_what_another_database_number_has_committed_lets_nothing_go(tmp_path: Pa
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()
-    at = redis_url.partition("?")[0].rpartition("/")[0] if redis_url.count("/") > 2 else redis_url
+    at = without_number(redis_url)
     with (
         fresh_database(database_url) as other,
         Product(folders[0], f"{at}/0", url, strict()) as ours,
