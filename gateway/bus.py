@@ -275,12 +275,13 @@ class Bus:
             if not entries:
                 continue
             self.untaken = 0
-            for start in range(0, len(entries), READ_TOGETHER):
-                self._take_together(shard, entries[start : start + READ_TOGETHER])
-                if start:
-                    # a read may bring hundreds, each with replies for sixty calls
-                    await asyncio.sleep(0)
             unread += len(entries)
+            while len(entries) > READ_TOGETHER:
+                # a read may bring hundreds, each with replies for sixty calls
+                self._take_together(shard, entries[:READ_TOGETHER])
+                del entries[:READ_TOGETHER]
+                await asyncio.sleep(0)
+            self._take_together(shard, entries)
             if unread > self.limits.reply_entries // 4:
                 unread = 0
                 await self._try_beat()

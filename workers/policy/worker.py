@@ -202,27 +202,20 @@ class PolicyWorker:
 
     # --- entries and facts ---
 
-    def _on_push(self, message: list[Any]) -> None:
-        if self.calls.fair.queues and self._has_to_wait(message):
-            self._wait_for_turn(message)
-        else:
-            self._take(message)
-
-    def _has_to_wait(self, message: list[Any]) -> bool:
-        call = self.calls.hears.entries.get(message[1])
-        return call is not None and call.start.key in self.calls.fair.queues
-
     def _wait_for_turn(self, message: list[Any]) -> None:
         """Take what came later, in its key's turn."""
         call = self.calls.hears.entries.get(message[1])
         if call is None or call.from_stream:
-            self._take(message)
+            self._on_push(message)
         else:
-            self.calls.fair.put(call.start.key, partial(self._take, message))
+            self.calls.fair.put(call.start.key, partial(self._on_push, message, is_its_turn=True))
 
-    def _take(self, message: list[Any]) -> None:
+    def _on_push(self, message: list[Any], *, is_its_turn: bool = False) -> None:
         _, channel, payload = message
         if (call := self.calls.hears.entries.get(channel)) is not None:
+            if (queues := self.calls.fair.queues) and not is_its_turn and not call.from_stream and call.start.key in queues:
+                self._wait_for_turn(message)
+                return
             if call.from_stream or len(payload) > LARGE_STEP_BYTES:
                 call.missed = True
                 if call.has_begun and not call.replaying:

@@ -21,6 +21,8 @@ import httpx2 as httpx
 import redis
 import yaml
 
+from sluice.processes import Process
+from tests.support.servers import forked as forked_servers
 from tests.support.servers.ports import free_port
 
 Role = Literal["gateway", "policy", "judge", "audit", "pages"]
@@ -64,20 +66,12 @@ def base_config() -> dict[str, Any]:
 class Child:
     """One process."""
 
-    def __init__(self, role: Role, command: list[str], env: dict[str, str], log: Path) -> None:
+    def __init__(self, role: Role, env: dict[str, str], log: Path, *, by: list[str] | None) -> None:
+        """`by`: what the command line stands behind; None where a fork does."""
         self.role, self.log = role, log
         reading, writing = os.pipe()
-        os.set_inheritable(writing, True)
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [*command, "--ready-fd", str(writing)],
-                env=env,
-                stdout=out,
-                stderr=out,
-                pass_fds=(writing,),
-                start_new_session=True,
-                cwd=ROOT,
-            )
+        forked = forked_servers.start(_COMMANDS[role], env, log, ready_fd=writing) if by is None else None
+        self.process: Process = forked or _run([*(by or []), sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], env, log, writing)
         os.close(writing)
         self._ready = reading
 
@@ -109,6 +103,13 @@ class Child:
         return self.process.wait(timeout_s)
 
 
+def _run(command: list[str], env: dict[str, str], log: Path, ready_fd: int) -> Process:
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [*command, "--ready-fd", str(ready_fd)], env=env, stdout=out, stderr=out, pass_fds=(ready_fd,), start_new_session=True, cwd=ROOT
+        )
+
+
 class Product:
     """Processes of one product; `children` are in the order of their start."""
 
@@ -134,6 +135,8 @@ class Product:
     def start(self, *roles: Role, port: int | None = None, env: Mapping[str, str] | None = None, limit: str = "") -> list[Child]:
         """Start one process a role, with `env` beside its own environment, and wait until all are ready. `limit`: arguments of `ulimit`."""
         limited = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh"] if limit else []
+        # what else is in an environment may be for the interpreter or the loader
+        is_forked = not limited and all(name.startswith("SLUICE_") for name in env or {})
         started = []
         for role in roles:
             environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
@@ -147,7 +150,7 @@ class Product:
                 **(env or {}),
             }
             log = self.folder / f"{role}-{len(self.children)}.log"
-            child = Child(role, [*limited, sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], environment, log)
+            child = Child(role, environment, log, by=None if is_forked else limited)
             self.children.append(child)
             started.append(child)
         for child in started:
