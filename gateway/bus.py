@@ -385,7 +385,9 @@ class Bus:
         self.clock.note(layout.time_ms(await self.redis.call("TIME")) / 1000, asked)
         info = dict(_INFO_FIELD(found))
         self.memory_full, self.info = fitness.memory_share(info) > self.limits.memory_share, info
-        most = fitness.key_bytes(info, self.limits.memory_share, without_bound=self.limits.upload_bytes) // self.shards
+        most = fitness.key_bytes(info, self.limits.memory_share, without_bound=self.limits.upload_bytes)
+        # calls of one key lie on all shards; on each there is room for the largest
+        most = max(most // self.shards, min(most, self.limits.body_bytes))
         for shard, replies in enumerate(self._replies):
             keys = [layout.gateway_key(shard, self.gateway), replies.key, layout.memory_key(shard)]
             if not replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms, most])):

@@ -69,6 +69,9 @@ class Identity:
                 if self._mine is None:
                     raise
             else:
+                if number is None and (known, run_id) != await self._primary():
+                    # Redis was started again meanwhile: the answer is about the one before
+                    return not self.fault
                 self._is_old, self._is_second = number is None, number is not None and number < 0
                 if number not in (0, known) and not self._is_second:
                     await self._write(layout.old_primary(known) if number is None else str(number))

@@ -174,6 +174,25 @@ async def test_what_cannot_be_asked_at_the_start_is_learned_later_and_nothing_is
         await redis.close()
 
 
+@pytest.mark.parametrize("number", [2, None], ids=["counted meanwhile", "not counted yet"])
+async def test_an_answer_about_a_redis_that_was_started_again_meanwhile_says_nothing(redis_url: str, number: int | None) -> None:
+    redis = Connection(redis_url, name="test")
+    await redis.open()
+    await redis.call("FLUSHALL")
+    await redis.call("SET", layout.PRIMARY_KEY, "1")
+    left = list[bool]()
+
+    async def database(known: int | None, run_id: str) -> tuple[str, int | None]:
+        # what a restart changes: here its number stands for it
+        await redis.call("SET", layout.PRIMARY_KEY, str(number or 7))
+        return OTHER, None
+
+    identity = Identity(redis, database, lambda: left.append(True))
+    assert await identity.holds() and not left
+    assert await redis.call("GET", layout.PRIMARY_KEY) == str(number or 7).encode()
+    await redis.close()
+
+
 def strict() -> dict[str, Any]:
     return base_config() | {"durability": "strict"}
 

@@ -135,12 +135,20 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
     await redis.call("HSET", layout.ctl_key(others), "t", "another", "e", "no id")
     ended = list[str]()
     calls: Any = SimpleNamespace(owns=lambda call: call.id in ids, drop=lambda call: ended.append(call.id))
-    finisher = Finisher(redis, calls, ended_ttl_ms=60_000)
+    uncounted: Any = SimpleNamespace(add=lambda key, size: None)
+    finisher = Finisher(redis, calls, uncounted, ended_ttl_ms=60_000)
     for number, call_id in enumerate(ids):
         end = EndRecord(call_id=call_id, at=1, state="ENDED", reason="complete", status=200)
         owned = time.monotonic() - (100 if call_id == others else 0)
         call: Any = SimpleNamespace(
-            id=call_id, shard=0, gateway=GATEWAY, token=f"t{number}", released=0, last_owned=owned, decided=Decided()
+            id=call_id,
+            shard=0,
+            gateway=GATEWAY,
+            token=f"t{number}",
+            released=0,
+            last_owned=owned,
+            decided=Decided(),
+            start=SimpleNamespace(key="k"),
         )
         call.end_records = lambda *_, end=end: [end]
         finisher.end(call, "complete", 0)

@@ -18,7 +18,7 @@ from policy.session.effects import Ask
 from protocol.config import Config, Limits
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
 from protocol.runtime import Runtime
-from streams import layout, metrics, scripts
+from streams import heartbeats, layout, metrics, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry
 from streams.metrics import Count
@@ -271,7 +271,7 @@ async def test_a_worker_that_slept_before_its_replay_finds_no_stream_and_does_no
         await append(redis, call, 1, next(data for _, data in demo.script("openai", "chat", BODY).steps))
         await wait_until(lambda: call.recorded == 1 and call.sending is None, what="its first chunk")
     async with short_lease(redis_url, database_url, "second") as second:
-        async with second.calls.feeder._one_replay:
+        async with second.calls.feeder._replays.place(call.start.key):
             await wait_until(lambda: call_id in second.calls, what="the takeover")
             await redis.call("DEL", layout.call_key(call_id))
             if ended:
@@ -279,6 +279,32 @@ async def test_a_worker_that_slept_before_its_replay_finds_no_stream_and_does_no
         await wait_until(lambda: call_id not in second.calls, what="the end")
     assert [r.reason for r in await recorded(redis) if isinstance(r, EndRecord)] == ([] if ended else ["stream_lost"])
     assert "gave other outputs" not in caplog.text
+
+
+async def test_a_key_that_replays_a_call_holds_up_no_other_key(redis: Connection, redis_url: str, database_url: str) -> None:
+    call_id = await begin(redis)
+    async with short_lease(redis_url, database_url, "first") as first:
+        await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
+    async with short_lease(redis_url, database_url, "second") as second, second.calls.feeder._replays.place("another key"):
+        await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
+
+
+async def test_a_worker_that_stops_goes_on_with_what_nobody_takes(redis: Connection, redis_url: str, database_url: str) -> None:
+    """The others are there and have no room: given to them once a second, a call would be replayed for ever and never end."""
+    call_id = await begin(redis)
+    async with short_lease(redis_url, database_url, "first") as first:
+        await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
+        full = [(role, shown.replace(first.name, "full")) for role, shown in first._heartbeats]
+        await heartbeats.write(redis, *full)
+        first.stop()
+        await wait_until(lambda: call_id not in first.calls, what="it is left to the others")
+        call = await wait_until(lambda: first.calls.get(call_id), what="nobody took it")
+        await wait_until(lambda: not call.replaying, what="its replay")
+        for step, (_, data) in enumerate(demo.script("openai", "chat", BODY).steps, 1):
+            await append(redis, call, step, data)
+            await heartbeats.write(redis, *full)
+            await wait_until(lambda: first.calls.get(call_id) is call and call.sending is None and not call.wants_release, what="a step")
+        assert call.released > 1 and first.calls[call_id] is call
 
 
 async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: Connection, redis_url: str, database_url: str) -> None:

@@ -65,7 +65,7 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     calls: Any = SimpleNamespace(owns=lambda _: True, spawn=lambda *_: None)
     uncounted: Any = SimpleNamespace(add=lambda key, size: None)
     releaser = Releaser(redis, calls, uncounted, max_reply=10, strict=False)
-    facts = Facts(redis, nobody, nobody, Limits(), calls, nobody)
+    facts = Facts(redis, nobody, nobody, nobody, Limits(), calls, nobody)
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2 * SIZE)
     call = OwnedCall(START, "t", "1-0", Session(info, [RULES], Config()), policy_header="p@r", released=0, digest="", recorded=0)
     call.begin(BODY)

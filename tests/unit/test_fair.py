@@ -18,9 +18,9 @@ class Steps:
         self.queue, self.done, self.now = FairQueue(), list[str](), 0.0
         monkeypatch.setattr(fair, "monotonic", lambda: self.now)
 
-    def put(self, key: str, count: int = 1) -> None:
+    def put(self, key: str, count: int = 1, step_s: float = STEP_S) -> None:
         def step() -> None:
-            self.now += STEP_S
+            self.now += step_s
             self.done.append(key)
 
         for _ in range(count):
@@ -48,6 +48,29 @@ async def test_keys_have_the_same_time_however_much_they_have_waiting(steps: Ste
     await wait_until(lambda: steps.done.count("c") == 500)
     until = len(steps.done) - steps.done[::-1].index("c")
     assert steps.done.index("c") < 30 and steps.done[:until].count("a") <= 520
+
+
+async def test_keys_have_the_same_time_however_long_their_steps_are(steps: Steps) -> None:
+    steps.put("slow", 100, 20 * TURN_S)
+    steps.put("quick", 500, TURN_S)
+    await wait_until(lambda: steps.done.count("quick") == 500)
+    until = len(steps.done) - steps.done[::-1].index("quick")
+    assert steps.done[:until].count("slow") <= 500 / 20 + 1
+
+
+@pytest.mark.parametrize("error", [ValueError("wrong"), asyncio.CancelledError(), MemoryError(), GeneratorExit()])
+async def test_a_step_that_fails_in_whatever_way_stops_nobody(steps: Steps, error: BaseException) -> None:
+    reported = list[BaseException]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+    def fails() -> None:
+        raise error
+
+    steps.queue.put("a", fails)
+    steps.put("a")
+    steps.put("b")
+    await wait_until(lambda: sorted(steps.done) == ["a", "b"])
+    assert reported == [error]
 
 
 async def test_a_key_that_is_held_has_no_turns_and_goes_on_in_order_when_it_is_free(steps: Steps) -> None:

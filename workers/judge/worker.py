@@ -10,6 +10,7 @@ second.
 
 import asyncio
 import logging
+import math
 import os
 import secrets
 import socket
@@ -363,9 +364,13 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     def shown() -> list[tuple[str, str]]:
         return heartbeats.shown_by("judge", name, is_stopping=stopping.is_set())
 
+    grace_s, until = settings.config.limits.drain_s, math.inf
+
     async def stop() -> None:
+        nonlocal until
         await stopping.wait()
-        await process.stay_for_calls(redis, "judge", name, shards=settings.config.shards, grace_s=settings.config.limits.drain_s)
+        until = time.monotonic() + grace_s
+        await process.stay_for_calls(redis, "judge", name, shards=settings.config.shards, grace_s=grace_s)
 
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
@@ -376,7 +381,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     log.info("judge worker ready", extra={"worker": name})
     try:
         done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
-        await worker.drain(settings.config.limits.drain_s)
+        await worker.drain(max(0.0, min(grace_s, until - time.monotonic())))
         await heartbeats.withdraw(redis, *shown())
         for task in done:
             task.result()

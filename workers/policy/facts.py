@@ -25,7 +25,7 @@ from workers.judge_queue import JudgeQueue
 from workers.policy.call import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.feeding import Feeder
-from workers.policy.turns import NONE, TurnLookup
+from workers.policy.turns import NONE, TurnLookup, field_of
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
@@ -35,8 +35,12 @@ _pack_judgement = msgspec.json.Encoder().encode
 class Facts:
     """Asks judges, watches deadlines, fetches facts for the calls of one worker."""
 
-    def __init__(self, redis: Connection, judges: JudgeQueue, turns: TurnLookup, limits: Limits, calls: Calls, feeder: Feeder) -> None:
-        self._redis, self._judges, self._turns, self._limits, self._calls, self._feeder = redis, judges, turns, limits, calls, feeder
+    def __init__(
+        self, redis: Connection, bodies: Connection, judges: JudgeQueue, turns: TurnLookup, limits: Limits, calls: Calls, feeder: Feeder
+    ) -> None:
+        self._redis, self._bodies, self._judges, self._turns = redis, bodies, judges, turns
+        self._limits, self._calls, self._feeder = limits, calls, feeder
+        self._looked_after = set[str]()
 
     def _failed(self, call: OwnedCall, error: StreamConnectionLost | RedisError) -> None:
         """Retry failed requests to Redis later, and end a call whose facts are unreadable, because nobody could decide it."""
@@ -129,7 +133,8 @@ class Facts:
         """Set a large fact by plain commands: a script would copy it several times. Who set it need not read it, and nobody else waits."""
         key = layout.facts_key(call.id)
         stored = [*pack_large("HSETNX", key, field, value), command("PEXPIRE", key, ttl_ms)]
-        answer = (await self._redis.transaction(stored, 2))[0]
+        # not in front of the releases of all calls
+        answer = (await self._bodies.transaction(stored, 2))[0]
         if isinstance(answer, RedisError):
             raise answer
         if not answer:
@@ -155,13 +160,18 @@ class Facts:
             await asyncio.sleep(RETRY_S)
 
     async def look_after(self, call: OwnedCall) -> None:
-        """Read all facts of a call that waits, as a notification may be lost, and ask again where a judge died or a lookup got lost."""
-        if not call.open_asks and not call.open_waits and not call.open_lookup:
+        """Read the facts that a call waits for, as a notification may be lost, and ask again where a judge died or a lookup got lost."""
+        fields = [*call.open_asks, *map(layout.commit_field, call.open_waits)]
+        if call.open_lookup:
+            fields.append(field_of(call.open_lookup))
+        if not fields or call.id in self._looked_after:
             return
+        self._looked_after.add(call.id)
         try:
-            found = await self._redis.call("HGETALL", layout.facts_key(call.id))
-            for field, value in zip(found[::2], found[1::2], strict=True):
-                await self._feeder.feed(call, field.decode(errors="replace"), value)
+            found = await self._redis.call("HMGET", layout.facts_key(call.id), *fields)
+            for field, value in zip(fields, found, strict=True):
+                if value is not None and field not in call.facts:
+                    await self._feeder.feed(call, field, value)
             self._calls.after(call)
             for ask in list(call.open_asks.values()):
                 attempt = await self._judges.died(call.id, ask.block, ask.step)
@@ -171,6 +181,8 @@ class Facts:
                 await self._look_up(call)
         except (StreamConnectionLost, RedisError) as error:
             self._failed(call, error)
+        finally:
+            self._looked_after.discard(call.id)
 
     async def close(self) -> None:
         """Close the connections to the judge queue and the record."""

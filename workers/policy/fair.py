@@ -6,13 +6,11 @@ each other key, however many steps those have waiting. A key that is held gets n
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from time import monotonic
 from typing import TypeVar
 
-log = logging.getLogger(__name__)
 SLICE_S = 0.005
 """How long steps that waited are done before everything else on the loop has its turn."""
 TURN_S = 0.001
@@ -27,6 +25,8 @@ class FairQueue:
         self.queues: dict[str, deque[Step]] = {}
         """Of keys whose next step must wait, too: something of theirs waits, or they are held."""
         self._turns = deque[str]()
+        self._debts = dict[str, float]()
+        """By how much the last step of a key was longer than its turn: it pays with its next turns."""
         self._held = frozenset[str]()
         self._is_due = False
 
@@ -66,12 +66,18 @@ class FairQueue:
             key = self._turns.popleft()
             if key in self._held:
                 continue
-            queue, turn_until = self.queues[key], now + TURN_S
+            debt = self._debts.pop(key, 0.0) - TURN_S
+            if debt > 0 and self._turns:
+                self._debts[key] = debt
+                self._turns.append(key)
+                continue
+            queue, turn_until = self.queues[key], now + (TURN_S if debt > 0 else -debt)
             while queue and now < turn_until:
                 _do(queue.popleft())
                 now = monotonic()
             if queue:
                 self._turns.append(key)
+                self._debts[key] = now - turn_until
             elif key not in self._held:
                 del self.queues[key]
         self._is_due = bool(self._turns)
@@ -82,9 +88,10 @@ class FairQueue:
 def _do(step: Step) -> None:
     try:
         step()
-    except Exception as error:
-        # the others go on
-        log.error("a step failed", extra={"error": type(error).__name__}, exc_info=error)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the others go on, as after a callback of the loop
+        asyncio.get_running_loop().call_exception_handler({"message": "a step of a call failed", "exception": error})
 
 
 def _settle(done: "asyncio.Future[T]", step: Callable[[], T]) -> None:
@@ -92,5 +99,7 @@ def _settle(done: "asyncio.Future[T]", step: Callable[[], T]) -> None:
         return
     try:
         done.set_result(step())
-    except Exception as error:  # noqa: BLE001 - whoever waits for the step gets it
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the step gets it
         done.set_exception(error)

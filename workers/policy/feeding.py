@@ -19,6 +19,7 @@ from protocol.records import STREAM_LOST
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Entry
+from streams.round_robin import RoundRobin
 from workers.lane import Lane
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls
@@ -29,6 +30,8 @@ from workers.policy.release import Releaser
 log = logging.getLogger(__name__)
 READ_BATCH = 64
 RETRY_S = 0.1
+REPLAYS = 4
+"""Calls that are replayed at once, of as many keys."""
 TOGETHER = 64
 """Entries that a heavy call takes in one step: each on its own would wait for the thread."""
 WAITED_S = 1.0
@@ -50,7 +53,7 @@ class Feeder:
     def __init__(self, redis: Connection, bodies: Connection, lane: Lane, releaser: Releaser, calls: Calls, fair: FairQueue) -> None:
         self._redis, self._bodies, self.lane, self._releaser, self._calls, self._fair = redis, bodies, lane, releaser, calls, fair
         self._reading: set[str] = set()
-        self._one_replay = asyncio.Lock()
+        self._replays = RoundRobin(REPLAYS, most=1)
 
     # --- beginnings ---
 
@@ -84,9 +87,10 @@ class Feeder:
     async def replay(self, call: OwnedCall, claimed: Claimed) -> None:
         """Begin a call taken over, read its stream, and check that the session came out where the last owner stood.
 
-        One call after the other: should this worker die of one, the next owner knows which. And their slices would add up.
+        One call of a key after the other, so that no key's replays wait for all of another's. Should this worker die of one, the next owner
+        knows which.
         """
-        async with self._one_replay:
+        async with self._replays.place(call.start.key):
             if not call.has_begun:
                 await self._begin_again(call, claimed)
             await self._read_all(call)

@@ -19,6 +19,7 @@ from streams.tick import Tick
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls
 from workers.policy.release import BATCH_BYTES, MAX_BATCH, REPLY_TTL_MS
+from workers.policy.unrecorded import Unrecorded
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
@@ -44,8 +45,8 @@ def _prepare(end: _End, _: int) -> tuple[Place, int, _End]:
 class Finisher:
     """Writes the ends of one worker's calls, and drops each once Redis has its end, or another has the call."""
 
-    def __init__(self, redis: Connection, calls: Calls, *, ended_ttl_ms: int) -> None:
-        self._redis, self._calls, self._ended_ttl_ms = redis, calls, ended_ttl_ms
+    def __init__(self, redis: Connection, calls: Calls, unrecorded: Unrecorded, *, ended_ttl_ms: int) -> None:
+        self._redis, self._calls, self._unrecorded, self._ended_ttl_ms = redis, calls, unrecorded, ended_ttl_ms
         self._tick = Tick(_prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
 
     def end(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
@@ -69,6 +70,7 @@ class Finisher:
         given_up = relayed < 0 and reason != UNCLAIMED
         reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
         counts = metrics.pack(call.decided.counts())
+        self._unrecorded.add(call.start.key, len(audit))
         self._tick.add(call.id, _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone, counts))
 
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:

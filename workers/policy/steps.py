@@ -37,11 +37,11 @@ class Steps(Calls):
         self.fair = FairQueue()
         unrecorded = Unrecorded(redis, config.shards, self.fair.hold, self.spawn)
         self.releaser = Releaser(redis, self, unrecorded, max_reply=limits.reply_entries, strict=config.durability == "strict")
-        self.finisher = Finisher(redis, self, ended_ttl_ms=int(limits.ended_ttl_s * 1000))
+        self.finisher = Finisher(redis, self, unrecorded, ended_ttl_ms=int(limits.ended_ttl_s * 1000))
         self.feeder = Feeder(redis, bodies, Lane(blocked_s=2 * limits.lease_s), self.releaser, self, self.fair)
         judges = JudgeQueue(settings.redis_url, redis, silent_s=limits.redis_silent_s)
         turns = TurnLookup(settings.database_url, durable=config.durability != "relaxed", max_bytes=limits.body_bytes)
-        self.facts = Facts(redis, judges, turns, limits, self, self.feeder)
+        self.facts = Facts(redis, bodies, judges, turns, limits, self, self.feeder)
 
     def after(self, call: OwnedCall) -> None:
         """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went out before."""

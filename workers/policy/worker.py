@@ -334,6 +334,7 @@ class PolicyWorker:
         """
         until = time.monotonic() + self.limits.drain_s
         given: dict[str, float] = {}
+        returned = set[str]()
         while time.monotonic() < until:
             with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
                 live = await heartbeats.live(self._redis)
@@ -341,7 +342,9 @@ class PolicyWorker:
                 if is_alone or any(time.monotonic() - at > _TAKEN_WITHIN_S for at in given.values()):
                     for shard in range(self.config.shards):
                         await self._claims.take_what_waits(shard)
-                for call in [c for c in self.calls.values() if not c.sending and may_take(live, c)]:
+                    # nobody took these: the others have no room for them
+                    returned |= {call.id for call in self.calls.values() if call.id in given}
+                for call in [c for c in self.calls.values() if not c.sending and c.id not in returned and may_take(live, c)]:
                     await self._give(call)
                     given[call.id] = time.monotonic()
                 for call_id in list(given):
