@@ -7,6 +7,7 @@ import anthropic
 import openai
 import pytest
 
+from tests.support.checks.record import fresh_database
 from tests.support.servers.product import KEY, Product, running
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, replaying
@@ -17,6 +18,13 @@ def replay_server() -> Iterator[Replay]:
     """The upstream of every model whose name begins with `gpt` or `claude`."""
     with replaying() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def database_url(database_url: str) -> Iterator[str]:
+    """A database of each module's own: what other modules recorded is not found there, and does not make lists long."""
+    with fresh_database(database_url) as url:
+        yield url
 
 
 @pytest.fixture
