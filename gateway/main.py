@@ -78,6 +78,8 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         for one in first:
             one.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait(first, timeout=KEYS_S)
+        with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
+            await identity.settle()
         identity.check()
         async with asyncio.TaskGroup() as group:
             background = [

@@ -23,6 +23,8 @@ from streams.connection import Connection, RedisError
 log = logging.getLogger(__name__)
 CHECK_S = 1.0
 """How old what is known may be."""
+SETTLE_S = 12.0
+"""Longer than the database takes another Redis to be in use after a writer looked at it."""
 LEAVE_S = 5.0
 """How often a process on an old primary connects anew."""
 _SECOND = (
@@ -43,7 +45,7 @@ class Identity:
     def __init__(self, redis: Connection, ask: Ask, leave: Callable[[], None] = lambda: None) -> None:
         self._redis, self._ask, self._leave = redis, ask, leave
         self._mine: str | None = None
-        self._is_old = self._is_second = False
+        self._is_old = self._is_second = self._was_right = False
         self._checked = self._left = float("-inf")
         self.fault = ""
         """What is wrong, as a sentence; empty when nothing is, or it is not known."""
@@ -72,15 +74,27 @@ class Identity:
                 if number is None and (known, run_id) != await self._primary():
                     # Redis was started again meanwhile: the answer is about the one before
                     return not self.fault
-                self._is_old, self._is_second = number is None, number is not None and number < 0
-                if number not in (0, known) and not self._is_second:
+                # a Redis that was right before has lost its data
+                self._is_old, self._is_second = number is None, number is not None and number < 0 and not self._was_right
+                if number not in (0, known) and (number is None or number > 0):
                     await self._write(layout.old_primary(known) if number is None else str(number))
             self._note(await self._there() if self._mine else "")
+            self._was_right |= bool(self._mine and not self.fault)
             self._checked = time.monotonic()
             if self._is_old and self._checked - self._left > LEAVE_S:
                 self._left = self._checked
                 self._leave()
         return not self.fault
+
+    async def settle(self) -> None:
+        """Wait, at the start of a process, until it is known whether a second Sluice is there, or Redis was started anew without its data.
+
+        Raises as `holds` does.
+        """
+        until = time.monotonic() + SETTLE_S
+        while self._is_second and time.monotonic() < until:
+            await asyncio.sleep(CHECK_S)
+            await self.holds()
 
     @property
     def is_due(self) -> bool:
@@ -120,7 +134,7 @@ class Identity:
         if self._is_old and not self.fault:
             log.error("Redis is an old primary: nothing is read from it; connecting anew", extra={"action": "old_primary"})
         elif self._is_second and not self.fault:
-            log.error("%s; nothing is read from Redis", _SECOND, extra=fields)
+            log.error(_SECOND, extra=fields)
         elif is_other and not self.fault:
             log.error(
                 "Redis holds the calls of another database than this process's: nothing is read from it; `sluice doctor` says what to do",

@@ -13,8 +13,8 @@ SILENT_S: Final = 120
 """Longer than all audit writers are away when they are restarted."""
 SEEN_S: Final = 5
 """How often a look is noted."""
-IN_USE_S: Final = 15
-"""How long after a look another Redis counts as in use. One that lost all its data is taken after so long, too."""
+IN_USE_S: Final = 10
+"""How long after a look another Redis counts as in use."""
 SECOND: Final = -1
 """What is returned for the Redis of a second Sluice."""
 HOLD: Final = "sluice_hold_redis(bigint, text)"

@@ -130,6 +130,8 @@ class AuditWriter:
         with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError, TimeoutError):
             async with asyncio.timeout(START_CHECK_S):
                 await asyncio.gather(*(identity.holds() for identity in self._identities))
+        with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
+            await asyncio.gather(*(identity.settle() for identity in self._identities))
         self._identities[0].check()
         for shard in range(self.shards):
             await self._make_group(shard)
