@@ -18,7 +18,7 @@ from tests.support.upstreams.replay import Replay, replaying
 pytest_plugins = ["tests.support.checks.ending", "tests.support.checks.figures"]
 
 settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False, max_examples=200)
+settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange(2**32))
