@@ -33,7 +33,7 @@ from db.write.conflicts import CONFLICT, Conflict, read_conflict
 from db.write.fit import fit
 from db.write.packing import Packed, PackedDumper, column
 from db.write.pipeline import Pipeline, Statement
-from db.write.rows import PARTITIONED, Rows, pack
+from db.write.rows import IS_REDACTED, PARTITIONED, Rows, pack
 from protocol.bounds import MAX_TRIED_RECORDS
 from protocol.errors import AuditUnavailable
 from protocol.records import Record, ToolCallRecord, encode_records
@@ -55,10 +55,13 @@ _DATA_ERRORS = (
 _UNCOUNTED = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege)
 """What a database of before counting primaries answers, or one that did not give the right to."""
 _PACK_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
-_DEAD_LETTER: LiteralString = """
+_DEAD_LETTER: LiteralString = f"""
 INSERT INTO dead_letters (sha256, call_id, kind, raw, reason)
-SELECT * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::bytea[], %s::text[]) ON CONFLICT DO NOTHING
+SELECT * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::bytea[], %s::text[]) v (sha256, call_id, kind, raw, reason)
+WHERE CASE WHEN call_id ~ '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$' THEN NOT {IS_REDACTED} ELSE true END
+ON CONFLICT DO NOTHING
 """
+"""Those of a redacted call were deleted with its content, and must not come back."""
 _OPEN_CALLS: LiteralString = """
 SELECT c.call_id::text FROM calls c LEFT JOIN ends e ON e.call_id = c.call_id
 WHERE c.call_id >= %s::uuid AND e.call_id IS NULL ORDER BY c.call_id LIMIT %s

@@ -11,12 +11,16 @@ from operator import attrgetter, contains
 from typing import Any
 from uuid import UUID
 
+from db.canonical import REDACTED
 from db.columns import BY_NAME, CALL_ID, TABLES, CallTable, Stored
 from db.text import search_text, to_column
 from db.write.packing import array, int4s, item, sized, timestamp
 from db.write.packing import column as pack_column
 from protocol.columns import Column
 from protocol.records import ChunksRecord, Record, to_text
+
+IS_REDACTED = f"EXISTS (SELECT FROM events r WHERE r.call_id = v.call_id::uuid AND r.kind = '{REDACTED}')"
+"""SQL: was the call of a row `v` redacted?"""
 
 
 @dataclass(frozen=True)
@@ -56,16 +60,26 @@ class Kind:
     def compare(self) -> str:
         """The statement that finds, after an insert, the rows of the packed columns that differ from those on record with their keys.
 
-        Times are left out: the same content seen at another moment is the same record.
+        Times are left out: the same content seen at another moment is the same record. So is, of a redacted call, the content that a row
+        brings again: it is compared, and returned, as the redaction would leave it.
         """
         given = ", ".join(f"%b::{'text' if column.kind == 'tsvector' else column.kind}[]" for column in self.columns)
-        content = [f'"{column.name}"' for column in self.compared if column.name not in {*self.key, "at"}]
-        ours, theirs = (", ".join(f"{side}.{name}" for name in content) for side in ("v", "t"))
+        sent = {column.name: _as_kept(column) for column in self.compared}
+        content = [name for name in sent if name not in {*self.key, "at"}]
+        ours, theirs = ", ".join(sent[name] for name in content), ", ".join(f't."{name}"' for name in content)
         differs = f"({theirs}) IS DISTINCT FROM ({ours})" if len(content) > 1 else f"{theirs} IS DISTINCT FROM {ours}"
         same_key = " AND ".join(f't."{name}" = v."{name}"' for name in self.key)
-        row = ", ".join(f'v."{column.name}"' for column in self.compared)
         where = differs if content else "false"
+        row = ", ".join(sent.values())
         return f"SELECT {row} FROM unnest({given}) AS v ({self._names}) JOIN {self.table} t ON {same_key} WHERE {where}"
+
+
+def _as_kept(column: Stored) -> str:
+    """SQL: a column of a row `v` that came, without its content where the row `t` on record has other content and the call is redacted."""
+    sent, stored = f'v."{column.name}"', f't."{column.name}"'
+    if not column.mark.is_content:
+        return sent
+    return f"CASE WHEN {sent} <> '' AND {sent} IS DISTINCT FROM {stored} AND {IS_REDACTED} THEN ''::{column.kind} ELSE {sent} END"
 
 
 def _kind(table: CallTable) -> Kind:

@@ -13,6 +13,7 @@ from protocol.runtime import Runtime
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, rows
+from tests.support.checks.sealed import insert
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
 from workers.audit import bodies
@@ -127,6 +128,16 @@ async def test_a_large_body_that_waited_in_a_writer_that_died_is_written_by_the_
         await drained(store)
         assert writer.conflicts == 0
     assert rows(url, "SELECT body FROM request_bodies WHERE call_id = %s", call) == [(b"y" * MB,)]
+
+
+async def test_a_large_body_that_differs_from_the_one_on_record_is_counted(redis_url: str, url: str, store: Store) -> None:
+    call = call_id()
+    await insert(url, bodies={call: b"other"})
+    store.set(layout.body_key(call), b"y" * MB, ex=600)
+    put(store, [call_record(call)])
+    async with writing(redis_url, url) as writer:
+        await drained(store)
+        assert writer.conflicts == 1
 
 
 @pytest.mark.case("D9")

@@ -124,3 +124,22 @@ async def test_of_a_large_row_the_event_has_the_beginning_and_a_dead_letter_the_
     letters = rows(url, "SELECT call_id, raw FROM dead_letters WHERE kind = 'conflict'")
     assert {call for call, _ in letters} == set(calls)
     assert all(json.loads(raw)["values"]["body"].encode() == large for _, raw in letters)
+
+
+async def test_rows_of_a_redacted_call_that_come_again_do_not_bring_its_content_back(url: str, inserter: AuditInserter) -> None:
+    """A writer died before it acknowledged them, or a backlog is replayed. What a redaction leaves is compared as ever."""
+    call = call_id()
+    batch = [*whole_call(call), *control_records(call)]
+    letter = (call, b"a secret that is no record")
+    await inserter.insert(batch, {call: b"{}"})
+    await inserter.set_aside([letter], "undecodable entry")
+    assert rows(url, "SELECT sluice_redact(%s, 'gone') > 0", UUID(call)) == [(True,)]
+    before = rows(url, "SELECT * FROM events WHERE call_id = %s", call)
+    assert not await inserter.insert(batch, {call: b"{}"})
+    await inserter.set_aside([letter, ("no id", b"another")], "undecodable entry")
+    assert rows(url, "SELECT * FROM events WHERE call_id = %s", call) == before
+    assert rows(url, "SELECT call_id FROM dead_letters") == [("no id",)]
+    found = await inserter.insert([tool_call_record(call, verdict="allow", reason="a secret")], {call: b"{other}"})
+    assert [one.table for one in found.conflicts] == ["tool_calls"]
+    [kept] = events(url, call)
+    assert (kept["values"]["verdict"], kept["values"]["reason"], kept["values"]["arguments"]) == ("allow", "", "")

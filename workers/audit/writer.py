@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ import msgspec
 from db.holes import Found, Hole
 from db.migrations.place import FIRST_MONTHS
 from db.server_words import server_words
-from db.write.insert import AuditInserter
+from db.write.insert import AuditInserter, Conflicts
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
 from protocol.runtime import Runtime
@@ -352,12 +352,7 @@ class AuditWriter:
         )
         is_late = not at_once and self._may_wait(shard, rest)
         bodies = {} if is_late else await self._bodies.take(inserter, rest.begun, ended)
-        found = await self._until_stored(partial(inserter.insert, records, bodies, look_at=() if is_late else rest.calls))
-        if found.conflicts:
-            self.conflicts += len(found.conflicts)
-            first = found.conflicts[0]
-            extra = {"count": len(found.conflicts), "table": first.table, "key": first.key}
-            log.error("audit conflict: same key, other content", extra=extra)
+        found = await self._insert(inserter, records, bodies, () if is_late else rest.calls)
         waited_for = [r for r in found.held(records) if r.notify]
         await self._announce(waited_for)
         self._bodies.note_kept(bodies)
@@ -411,7 +406,7 @@ class AuditWriter:
                 if rests:
                     rest = rests[0]
                     bodies = await self._bodies.take(inserter, rest.begun, rest.ended)
-                    found = await self._until_stored(partial(inserter.insert, [], bodies, look_at=rest.calls))
+                    found = await self._insert(inserter, [], bodies, rest.calls)
                     self._bodies.note_kept(bodies)
                     await self._mark(inserter, [])
                     await self._finish(shard, rest, found.sealed)
@@ -420,6 +415,17 @@ class AuditWriter:
                         rests.popleft()
             except (RedisError, StreamConnectionLost):
                 self._read_all_again(shard)
+
+    async def _insert(
+        self, inserter: AuditInserter, records: Sequence[Record], bodies: Mapping[str, bytes], look_at: Collection[str]
+    ) -> Conflicts:
+        found: Conflicts = await self._until_stored(partial(inserter.insert, records, bodies, look_at=look_at))
+        if found.conflicts:
+            self.conflicts += len(found.conflicts)
+            first = found.conflicts[0]
+            extra = {"count": len(found.conflicts), "table": first.table, "key": first.key}
+            log.error("audit conflict: same key, other content", extra=extra)
+        return found
 
     async def _until_stored(self, store: Any, *args: Any) -> Any:
         """Call `store` until Postgres took it. Stopping gives up: the entries stay pending for another writer."""
