@@ -23,9 +23,10 @@ def newest() -> str:
 
 
 def digest() -> str:
-    """Return a digest of the migrations of this installation; empty when they are not there."""
+    """Return a digest of the migrations of this installation, and of the modules here that make their statements; empty when they are not
+    there."""
     found = hashlib.sha256()
     paths = sorted((SCRIPTS / "versions").glob("*.py"))
-    for path in paths:
+    for path in (*paths, *sorted(Path(__file__).parent.glob("*.py"))):
         found.update(path.read_bytes())
     return found.hexdigest() if paths else ""

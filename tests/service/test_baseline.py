@@ -1,10 +1,11 @@
 """`sluice up` makes a new database from one script; what the migrations make is what it has to equal."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from db.migrations import baseline, migrate
+from db.migrations import baseline, migrate, place
 from db.migrations.place import digest, newest
 from scripts.baseline import dump, script
 from tests.support.checks.record import rows
@@ -36,6 +37,16 @@ def test_a_script_of_other_migrations_is_not_taken(tmp_path: Path, monkeypatch: 
     assert not baseline.lay("postgresql://nobody@127.0.0.1:1/none"), "there is no script"
     other.write_text(f"{baseline.MARK}{'0' * 64}\nCREATE TABLE wrong ();\n")
     assert not baseline.script_of(digest())
+
+
+def test_the_digest_is_of_the_modules_that_make_statements_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest()
+    copy = shutil.copytree(Path(place.__file__).parent, tmp_path / "copy")
+    monkeypatch.setattr(place, "__file__", str(copy / "place.py"))
+    assert digest() == before
+    with (copy / "primaries.py").open("a") as module:
+        module.write("# changed\n")
+    assert digest() != before
 
 
 def test_a_script_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
