@@ -5,26 +5,25 @@ gets that never was. A client goes on within milliseconds, so what may still be 
 
 A conversation is read in three queries, however long it is: PostgreSQL follows the ids that it finds in the requests on record, which is
 only a guess (a nested field may have the same name), then come the sizes of all, then their contents. What each really goes on with
-is read of the request itself. Connections are shared by API key, and are not held while something is waited for.
+is read of the request itself. Places are shared by API key. A lookup that has read much keeps its own until its caller is done with it.
 """
 
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, exists, func, literal, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, exists, func, literal, select, text, true
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
 from db.models import Call, End, Release, RequestBody
 from db.read.queries import reading
-from db.read.turns import FIND_S, Holder, made_with
+from db.read.turns import FIND_S, Holder, Stay, Turn, any_turn, made_with
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED, MAX_LOOKUPS
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
@@ -58,8 +57,6 @@ WITH RECURSIVE chain AS (
 )
 SELECT call_id FROM chain ORDER BY n
 """)
-Turn = Callable[[str], AbstractAsyncContextManager[None]]
-"""Lends a key one of the places of its process."""
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
@@ -83,15 +80,14 @@ class _Gone(Exception):
 class AnswerReader:
     """Reads kept answers of one dialect. Share one per process; close it at the end. `max_bytes` bounds a conversation."""
 
-    def __init__(self, engine: AsyncEngine, dialect: str, *, max_bytes: int, turn: Turn | None = None) -> None:
+    def __init__(self, engine: AsyncEngine, dialect: str, *, max_bytes: int, turn: Turn = any_turn) -> None:
         self._engine, self._dialect, self._max_bytes = engine, dialect, max_bytes
-        self._keeper = DIALECTS[dialect].keeper()
-        self._turn = turn or (lambda _: contextlib.nullcontext())
+        self._keeper, self._turn = DIALECTS[dialect].keeper(), turn
         self._waiting = Counter[str]()
         """How many lookups of each key wait for what is not on record yet."""
 
     @classmethod
-    def open(cls, database_url: str, dialect: str, *, max_bytes: int, turn: Turn | None = None) -> Self:
+    def open(cls, database_url: str, dialect: str, *, max_bytes: int, turn: Turn = any_turn) -> Self:
         """Return a reader with a read-only engine of its own; nothing connects yet."""
         engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=LOOKUPS_AT_ONCE)
         return cls(engine, dialect, max_bytes=max_bytes, turn=turn)
@@ -102,9 +98,20 @@ class AnswerReader:
 
     async def find(self, key: str, wanted: WantedAnswers, *, key_id: str = "") -> KeptAnswers:
         """Return what there is of these answers for the API key named `key`. Never raises: `missing` says why there is nothing."""
+        async with self.finding(key, wanted, key_id=key_id) as found:
+            return found
+
+    @contextlib.asynccontextmanager
+    async def finding(self, key: str, wanted: WantedAnswers, *, key_id: str = "") -> AsyncIterator[KeptAnswers]:
+        """Lend what `find` returns: until it is given back, its key has one place less."""
+        async with Stay(self._turn, Holder(key, key_id)) as stay:
+            yield await self._found(stay, wanted)
+
+    async def _found(self, stay: Stay, wanted: WantedAnswers) -> KeptAnswers:
         try:
             async with asyncio.timeout(WALK_S):
-                return await self._find(Holder(key, key_id), wanted)
+                await stay.take()
+                return await self._find(stay, wanted)
         except _Gone as gone:
             return KeptAnswers(gone.missing, gone.item)
         except (AuditUnavailable, TimeoutError):
@@ -112,7 +119,9 @@ class AnswerReader:
 
     async def one(self, key: str, identity: str, *, key_id: str = "") -> KeptAnswer | None:
         """Return a kept answer; None where this key has none of that id. Raises AuditUnavailable."""
-        return await self._wait_for(Holder(key, key_id), self._keeper.call_of_answer(identity))
+        async with Stay(self._turn, Holder(key, key_id)) as stay:
+            await stay.take()
+            return await self._wait_for(stay, self._keeper.call_of_answer(identity))
 
     async def input_of(self, key: str, kept: KeptAnswer, *, key_id: str = "") -> KeptAnswers:
         """Return what the answer was made for: `before` is all of its input. Likewise never raises."""
@@ -122,13 +131,13 @@ class AnswerReader:
 
     # --- conversations ---
 
-    async def _find(self, key: Holder, wanted: WantedAnswers) -> KeptAnswers:
+    async def _find(self, stay: Stay, wanted: WantedAnswers) -> KeptAnswers:
         calls: list[str] = []
-        steps = await self._walk(key, wanted.previous)
+        steps = await self._walk(stay, wanted.previous)
         refers = [*wanted.items, *(name for step in steps for name in self._keeper.references(step.asked.items))]
-        items = await self._items(key, refers, steps)
+        items = await self._items(stay, refers, steps)
         asked = [*wanted.questions, *(name for step in steps for name in self._keeper.questions(step.asked.items))]
-        questions = await self._questions(key, asked, steps)
+        questions = await self._questions(stay, asked, steps)
         size = sum(step.size for step in steps)
         if size + await asyncio.to_thread(_expansion, self._keeper, items, [*wanted.items], steps) > self._max_bytes:
             raise _Gone("bytes")
@@ -146,7 +155,7 @@ class AnswerReader:
         it stays as it was, and a thousand of them would make a small request large."""
         return [items.get(next(iter(self._keeper.references([item])), ""), item) for item in own]
 
-    async def _walk(self, key: Holder, identity: str) -> list[KeptAnswer]:
+    async def _walk(self, stay: Stay, identity: str) -> list[KeptAnswer]:
         """The answers of a conversation, the newest first. Raises _Gone."""
         steps: list[KeptAnswer] = []
         read: Mapping[UUID, KeptAnswer] = {}
@@ -155,9 +164,10 @@ class AnswerReader:
             if len(steps) >= MAX_CHAINED:
                 raise _Gone("answers")
             call_id = self._keeper.call_of_answer(identity)
-            if steps and call_id and UUID(call_id) not in read:
-                read = await self._guess(key, UUID(call_id), MAX_CHAINED - len(steps), self._max_bytes - size)
-            step = (read.get(UUID(call_id)) if call_id else None) or await self._wait_for(key, call_id)
+            if len(steps) == 1 and call_id:
+                # once: in each request of a conversation a field of that name could lead the guess away, to megabytes
+                read = await self._guess(stay, UUID(call_id), self._max_bytes - size)
+            step = (read.get(UUID(call_id)) if call_id else None) or await self._wait_for(stay, call_id)
             # each goes on with one that began before it
             if step is None or (steps and step.call_id >= steps[-1].call_id):
                 raise _Gone("previous")
@@ -168,33 +178,33 @@ class AnswerReader:
             identity = step.asked.previous
         return steps
 
-    async def _guess(self, key: Holder, call: UUID, most: int, most_bytes: int) -> Mapping[UUID, KeptAnswer]:
+    async def _guess(self, stay: Stay, call: UUID, most_bytes: int) -> Mapping[UUID, KeptAnswer]:
         """The answer of a call and those before it, as far as their requests seem to name them, and as many bytes as that."""
         name = f'"{self._keeper.previous}"'.encode()
-        async with self._reading(key) as connection:
-            found = await connection.scalars(_CHAIN, {"first": call, "name": name, "most": most, "bytes": most_bytes})
-            return (await self._read(connection, key, list(found), most_bytes=most_bytes))[0]
+        async with reading(self._engine) as connection:
+            found = await connection.scalars(_CHAIN, {"first": call, "name": name, "most": MAX_CHAINED - 1, "bytes": most_bytes})
+            return (await self._read(connection, stay, list(found), most_bytes=most_bytes))[0]
 
-    async def _several(self, key: Holder, call_ids: Sequence[str], *, alone: bool = False) -> dict[str, KeptAnswer]:
+    async def _several(self, stay: Stay, call_ids: Sequence[str], *, alone: bool = False) -> dict[str, KeptAnswer]:
         """Those of these calls' answers that are on record now, as many as a conversation may hold."""
-        async with self._reading(key) as connection:
+        async with reading(self._engine) as connection:
             calls = [UUID(call_id) for call_id in call_ids if call_id]
-            found, _ = await self._read(connection, key, calls, alone=alone, most_bytes=self._max_bytes)
+            found, _ = await self._read(connection, stay, calls, alone=alone, most_bytes=self._max_bytes)
         return {answer.call_id: answer for answer in found.values()}
 
-    async def _items(self, key: Holder, refers: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
+    async def _items(self, stay: Stay, refers: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
         """The items of those ids. Raises _Gone."""
         answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
         found: dict[str, Any] = {}
         size = sum(step.size for step in known)
         others = [one for one in self._calls_of(refers) if one not in answers]
-        read = await self._several(key, others[:MAX_LOOKUPS]) if others else {}
+        read = await self._several(stay, others[:MAX_LOOKUPS]) if others else {}
         for name in dict.fromkeys(refers):
             call_id = self._keeper.call_of_item(name)
             if call_id not in answers:
                 if len(answers) - len(known) >= MAX_LOOKUPS:
                     raise _Gone("item", name)
-                answers[call_id] = answer = read.get(call_id) or await self._wait_for(key, call_id)
+                answers[call_id] = answer = read.get(call_id) or await self._wait_for(stay, call_id)
                 size += answer.size if answer is not None else 0
                 if size > self._max_bytes:
                     raise _Gone("bytes")
@@ -203,18 +213,18 @@ class AnswerReader:
             found[name] = item
         return found
 
-    async def _questions(self, key: Holder, names: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
+    async def _questions(self, stay: Stay, names: Sequence[str], known: Sequence[KeptAnswer]) -> dict[str, Any]:
         """The questions of those ids, as they were released to this key: also of answers that are not kept. Ends at one that was not."""
         answers: dict[str, KeptAnswer | None] = {step.call_id: step for step in known}
         found: dict[str, Any] = {}
         others = [one for one in self._calls_of(names) if one not in answers]
-        read = await self._several(key, others[:MAX_LOOKUPS], alone=True) if others else {}
+        read = await self._several(stay, others[:MAX_LOOKUPS], alone=True) if others else {}
         for name in dict.fromkeys(names):
             call_id = self._keeper.call_of_item(name)
             if call_id not in answers:
                 if len(answers) - len(known) >= MAX_LOOKUPS:
                     break
-                answers[call_id] = read.get(call_id) or await self._wait_for(key, call_id, alone=True)
+                answers[call_id] = read.get(call_id) or await self._wait_for(stay, call_id, alone=True)
             if (item := _item(answers[call_id], name)) is None:
                 break
             found[name] = item
@@ -225,34 +235,29 @@ class AnswerReader:
 
     # --- answers ---
 
-    @contextlib.asynccontextmanager
-    async def _reading(self, key: Holder) -> AsyncIterator[AsyncConnection]:
-        async with self._turn(key.id or key.name), reading(self._engine) as connection:
-            yield connection
-
-    async def _wait_for(self, key: Holder, call_id: str, *, alone: bool = False) -> KeptAnswer | None:
+    async def _wait_for(self, stay: Stay, call_id: str, *, alone: bool = False) -> KeptAnswer | None:
         if not call_id:
             return None
         call, loop = UUID(call_id), asyncio.get_running_loop()
         until, pause = loop.time() + FIND_S, _FIRST_PAUSE_S
-        self._waiting[key.name] += 1
+        name = stay.key.name
+        self._waiting[name] += 1
         try:
             while True:
-                # not held while it waits: ids that never were must not keep others from theirs
-                async with self._reading(key) as connection:
-                    found, may_come = await self._read(connection, key, [call], alone=alone)
+                async with reading(self._engine) as connection:
+                    found, may_come = await self._read(connection, stay, [call], alone=alone)
                 # the more wait for the same key, the less often each asks
-                wait_s = pause * self._waiting[key.name]
+                wait_s = pause * self._waiting[name]
                 if found or call not in may_come or loop.time() >= until:
                     return found.get(call)
-                await asyncio.sleep(min(wait_s, max(0.0, until - loop.time())))
+                await stay.wait(min(wait_s, max(0.0, until - loop.time())))
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
         finally:
-            self._waiting[key.name] -= 1
+            self._waiting[name] -= 1
             self._waiting += Counter()
 
     async def _read(
-        self, connection: AsyncConnection, key: Holder, calls: Sequence[UUID], *, alone: bool = False, most_bytes: int = MAX_ANSWER_BYTES
+        self, connection: AsyncConnection, stay: Stay, calls: Sequence[UUID], *, alone: bool = False, most_bytes: int = MAX_ANSWER_BYTES
     ) -> tuple[dict[UUID, KeptAnswer], set[UUID]]:
         """The answers of calls, the first ones that have `most_bytes` together, and which of the calls may still get theirs. `alone`:
         without their requests, whether they are kept or not."""
@@ -262,48 +267,42 @@ class AnswerReader:
             among_them: ColumnElement[bool] = call_id.in_(calls)
             return among_them
 
+        def last_of(some: Sequence[UUID], body: Any, payload: Any, *more: Any) -> Select[Any]:
+            """Of each call something of its request and of its last release, by one look into the index: it may have had 20,000."""
+            released = select(payload.label("payload")).where(Release.call_id == Call.call_id)
+            of_days = released.where(Release.call_id.between(min(some), max(some)))
+            last = of_days.order_by(Release.number.desc()).limit(1).lateral("last")
+            found = select(Call.call_id, body, last.c.payload, *more)
+            with_bodies = found.outerjoin(RequestBody, (RequestBody.call_id == Call.call_id) & among(RequestBody.call_id))
+            return with_bodies.outerjoin(last, true()).where(Call.call_id.in_(some))
+
         if not calls:
             return {}, set()
-        newest = func.max(Release.number).over(partition_by=Release.call_id)
-        last = select(Release.call_id, Release.number, func.octet_length(Release.payload).label("size"), newest.label("newest"))
-        released = last.where(among(Release.call_id)).subquery()
-        statement = (
-            select(
-                Call.call_id,
-                literal(0) if alone else func.octet_length(RequestBody.body),
-                released.c.size,
-                released.c.number,
-                exists().where(End.call_id == Call.call_id, among(End.call_id)),
-                exists().where(End.call_id == Call.call_id, among(End.call_id), End.at < func.now() - _SETTLED),
-            )
-            .outerjoin(RequestBody, (RequestBody.call_id == Call.call_id) & among(RequestBody.call_id))
-            .outerjoin(released, (released.c.call_id == Call.call_id) & (released.c.number == released.c.newest))
-            .where(among(Call.call_id), Call.dialect.in_([self._dialect]), made_with(key))
-        )
-        rows = {row[0]: row[1:] for row in await connection.execute(statement)}
+        sizes = literal(0) if alone else func.octet_length(RequestBody.body), func.octet_length(Release.payload)
+        ended = exists().where(End.call_id == Call.call_id, among(End.call_id))
+        statement = last_of(calls, *sizes, ended, ended.where(End.at < func.now() - _SETTLED))
+        of_key = statement.where(Call.dialect.in_([self._dialect]), made_with(stay.key))
+        rows = {row[0]: row[1:] for row in await connection.execute(of_key)}
         may_come = {call for call in calls if call not in rows and abs(datetime.now(UTC) - _began(call)) < _RECENT}
-        numbers: dict[UUID, int] = {}
+        wanted: list[UUID] = []
         for call in calls:
-            asked, said, number, has_ended, is_settled = rows.get(call, (None, None, None, True, True))
+            asked, said, has_ended, is_settled = rows.get(call, (None, None, True, True))
             if asked is None or said is None:
                 if call in rows and not (has_ended if asked is not None else is_settled):
                     may_come.add(call)
                 continue
             most_bytes -= asked + said
-            if asked + said > MAX_ANSWER_BYTES or (most_bytes < 0 and numbers):
+            if asked + said > MAX_ANSWER_BYTES or (most_bytes < 0 and wanted):
                 break
-            numbers[call] = number
-        if not numbers:
+            wanted.append(call)
+        if not wanted:
             return {}, may_come
-        contents = select(Release.call_id, literal(b"") if alone else RequestBody.body, Release.payload).where(
-            among(Release.call_id), tuple_(Release.call_id, Release.number).in_(list(numbers.items()))
-        )
-        if not alone:
-            contents = contents.join(RequestBody, (RequestBody.call_id == Release.call_id) & among(RequestBody.call_id))
-        payloads = [(call, bytes(body), bytes(payload)) for call, body, payload in await connection.execute(contents)]
+        contents = await connection.execute(last_of(wanted, literal(b"") if alone else RequestBody.body, Release.payload))
+        payloads = [(call, bytes(body or b""), bytes(payload or b"")) for call, body, payload in contents]
         # parsing megabytes must not hold up the other calls of this process
         found = await asyncio.to_thread(self._parse_all, payloads, alone=alone)
-        may_come |= {call for call in numbers.keys() - found.keys() if not rows[call][3]}
+        stay.held += sum(one.size for one in found.values())
+        may_come |= {call for call in wanted if call not in found and not rows[call][2]}
         return found, may_come
 
     def _parse_all(self, payloads: Sequence[tuple[UUID, bytes, bytes]], *, alone: bool) -> dict[UUID, KeptAnswer]:

@@ -1,13 +1,15 @@
 """Recorded assistant turns by the tool call ids in them: read back whole from the chunks, for calls of the same API key.
 
-A lookup never raises and takes at most `FIND_S`: what is not found by then counts as not recorded. The end of an answer may
-still be on its way to the record when its client asks again, so a turn whose chunks are not all there is waited for.
+A lookup never raises and takes at most `FIND_S` once it has a place: what is not found by then counts as not recorded. The end of an answer
+may still be on its way to the record when its client asks again, so a turn whose chunks are not all there is waited for.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
@@ -21,7 +23,7 @@ from db.engine import open_engine
 from db.models import ApiKey, Block, Call, Chunk, End, ToolCall
 from db.read.queries import reading
 from db.text import INDEXED, from_column, to_column, to_short
-from protocol.bounds import MAX_LOOKUPS
+from protocol.bounds import LOOKUPS_AT_ONCE, MAX_LOOKUPS
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.records import PASSED
@@ -33,6 +35,8 @@ MISSING_S = 0.5
 """How long ids without a record are waited for where tool calls are released before they are on record."""
 MAX_CALL_BYTES = 8 * 2**20
 MAX_BYTES = 32 * 2**20
+HELD_BYTES = 2**20
+"""A lookup that waits for the record and has read less than this lends its place to others meanwhile."""
 _PAGE = 1000
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.2
 _MOST_CALLS = 1000
@@ -41,6 +45,13 @@ _SETTLED = timedelta(seconds=10)
 _WITHHELD = ("block", "withheld")
 _OWN_WORDS = ("text", "thinking", "tool_use")
 _log = logging.getLogger(__name__)
+Turn = Callable[[str], AbstractAsyncContextManager[None]]
+"""Lends a key one of the places of its process."""
+
+
+def any_turn(_: str) -> AbstractAsyncContextManager[None]:
+    """Return a place where there are enough for all."""
+    return contextlib.nullcontext()
 
 
 class _Found(msgspec.Struct):
@@ -57,6 +68,33 @@ class Holder(msgspec.Struct, frozen=True):
 
     name: str
     id: str
+
+
+class Stay:
+    """The place of one lookup: taken by `take`, given back at the end of the block. `held`: how many bytes it has read."""
+
+    def __init__(self, turn: Turn, key: Holder) -> None:
+        self.key, self.held = key, 0
+        self._turn, self._stack = turn, contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def take(self) -> None:
+        """Wait for a place."""
+        await self._stack.enter_async_context(self._turn(self.key.id or self.key.name))
+
+    async def wait(self, pause_s: float) -> None:
+        """Wait for the record. Lookups of what never was must not keep others from theirs, nor many hold megabytes without a place."""
+        is_lent = self.held < HELD_BYTES
+        if is_lent:
+            await self._stack.aclose()
+        await asyncio.sleep(pause_s)
+        if is_lent:
+            await self.take()
 
 
 class _Turn(msgspec.Struct, frozen=True):
@@ -109,17 +147,17 @@ class TurnReader:
     `durable`: tool calls are on record before their client has them, so an id without a record is nobody's.
     """
 
-    def __init__(self, engine: AsyncEngine, dialect: DialectName, *, durable: bool = True) -> None:
-        self._engine, self._dialect, self._durable = engine, DIALECTS[dialect], durable
+    def __init__(self, engine: AsyncEngine, dialect: DialectName, *, durable: bool = True, turn: Turn = any_turn) -> None:
+        self._engine, self._dialect, self._durable, self._turn = engine, DIALECTS[dialect], durable, turn
         self._built: OrderedDict[UUID, _Turn] = OrderedDict()
         self._built_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
-    def open(cls, database_url: str, dialect: DialectName, *, durable: bool = True) -> Self:
+    def open(cls, database_url: str, dialect: DialectName, *, durable: bool = True, turn: Turn = any_turn) -> Self:
         """Return a reader with a read-only engine of its own; nothing connects yet."""
-        engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=4)
-        return cls(engine, dialect, durable=durable)
+        engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=LOOKUPS_AT_ONCE)
+        return cls(engine, dialect, durable=durable, turn=turn)
 
     async def close(self) -> None:
         """End lookups and close all connections."""
@@ -132,16 +170,22 @@ class TurnReader:
         """Return the turns of calls of the API key named `key` whose client received these tool calls, oldest first. An id that two calls
         share finds neither. Left out are turns that are too large, cut or of another dialect, and turns in which a policy withheld what the
         provider's own tools did or found."""
-        if not ids:
-            return []
+        async with self.finding(key, ids, key_id=key_id) as found:
+            return found
+
+    @contextlib.asynccontextmanager
+    async def finding(self, key: str, ids: Sequence[str], *, key_id: str = "") -> AsyncIterator[list[StoredTurn]]:
+        """Lend what `find` returns: until it is given back, its key has one place less."""
         found: dict[UUID, StoredTurn] = {}
-        task = asyncio.create_task(self._find(Holder(key, key_id), ids[-MAX_LOOKUPS:], found))
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        # not awaited after the time is up: a driver that cancels waits for a server that may not answer
-        if not (await asyncio.wait({task}, timeout=FIND_S))[0]:
-            task.cancel()
-        return [found[call] for call in sorted(found)]
+        async with Stay(self._turn, Holder(key, key_id)) as stay:
+            await stay.take()
+            task = asyncio.create_task(self._find(stay, ids[-MAX_LOOKUPS:], found))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+            # not awaited after the time is up: a driver that cancels waits for a server that may not answer
+            if not (await asyncio.wait({task}, timeout=FIND_S))[0]:
+                task.cancel()
+            yield [found[call] for call in sorted(found)]
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -152,13 +196,13 @@ class TurnReader:
         elif error is not None:
             _log.error("lookup of recorded turns failed", exc_info=error)
 
-    async def _find(self, key: Holder, ids: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
+    async def _find(self, stay: Stay, ids: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
         loop = asyncio.get_running_loop()
         began, pause = loop.time(), _FIRST_PAUSE_S
         readings: dict[UUID, _Reading] = {}
-        while True:
+        while ids:
             async with reading(self._engine) as connection:
-                calls = await _calls(connection, key, ids)
+                calls = await _calls(connection, stay.key, ids)
                 waiting = await self._read(connection, calls, readings)
             now = datetime.now(UTC)
             found.clear()
@@ -169,7 +213,8 @@ class TurnReader:
             is_missing = not self._durable and loop.time() - began < MISSING_S and sum(len(c.ids) for c in calls.values()) < len(set(ids))
             if not waiting and not is_missing:
                 return
-            await asyncio.sleep(pause)
+            stay.held = sum(one.size for one in readings.values()) + sum(self._built[call].size for call in found)
+            await stay.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _read(self, connection: AsyncConnection, calls: dict[UUID, _Found], readings: dict[UUID, _Reading]) -> bool:

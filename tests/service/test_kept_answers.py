@@ -7,17 +7,23 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy.event
 
 import db.read.answers
+import db.read.turns
+from db.link import conninfo
 from db.read.answers import AnswerReader
 from db.write.insert import AuditInserter
 from protocol.bounds import LOOKUPS_AT_ONCE
-from protocol.kept import WantedAnswers
+from protocol.kept import WantedAnswers, unpack
 from protocol.records import EndRecord, Record, ReleaseRecord
+from protocol.turns import WantedTurns
 from streams.round_robin import RoundRobin
 from tests.support.checks.record import call_id, call_record, now_ms
+from tests.support.waiting import wait_until
+from workers.policy.turns import NONE, TurnLookup
 
 BODY_BYTES = 2**20
 
@@ -207,6 +213,79 @@ async def test_a_long_conversation_is_read_in_a_few_queries(url: str, reader: An
     sqlalchemy.event.listen(reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2]))
     assert (await reader.find("k", previous(last))).answers == 40
     assert len(asked) <= 5, asked
+
+
+async def test_of_an_answer_of_many_releases_only_the_last_is_looked_at(url: str, reader: AnswerReader) -> None:
+    mine = await keep(url, call_id(), "x")
+    insert = """INSERT INTO releases (call_id, number, number_next, at, seq, payload, sha256)
+        SELECT call_id, -n, number_next, at, seq, payload, sha256 FROM releases, generate_series(1, 3000) n"""
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        connection.execute(insert)
+        asked: list[tuple[Any, Any]] = []
+        sqlalchemy.event.listen(reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2:4]))
+        assert await reader.one("k", mine) is not None
+        plans = [connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {one}".encode(), values).fetchone() for one, values in asked]
+    assert [read_of("releases", plan[0][0]["Plan"]) for plan in plans if plan] == [1, 1]
+
+
+def read_of(table: str, plan: dict[str, Any]) -> float:
+    """How many rows of a table and its partitions a plan, as it ran, took or threw away."""
+    mine = (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    is_of = plan.get("Relation Name", "").startswith(table)
+    return (mine if is_of else 0.0) + sum(read_of(table, one) for one in plan.get("Plans", ()))
+
+
+async def test_a_guess_that_was_wrong_once_is_not_made_again(url: str, reader: AnswerReader) -> None:
+    """Each request of a conversation could lead it to megabytes that are not gone on with."""
+    other, last = await keep(url, call_id(now_ms() - 5000), "other"), ""
+    for number in range(5):
+        decoy = {"previous_response_id": other}
+        last = await keep(url, call_id(now_ms() - 1000 + number), str(number), previous=last, model=decoy)
+    asked: list[str] = []
+    sqlalchemy.event.listen(reader._engine.sync_engine, "before_cursor_execute", lambda *args: asked.append(args[2]))
+    assert (await reader.find("k", previous(last))).answers == 5
+    assert sum("RECURSIVE" in one for one in asked) == 1
+
+
+@pytest.mark.parametrize("held", [0, 2**30])
+async def test_a_lookup_that_has_read_much_keeps_its_place_while_it_waits(url: str, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    """Many of one key would else hold a conversation each."""
+    monkeypatch.setattr(db.read.turns, "HELD_BYTES", held)
+    monkeypatch.setattr(db.read.answers, "FIND_S", 0.3)
+    places = RoundRobin(LOOKUPS_AT_ONCE)
+    reader = AnswerReader.open(url, "responses", max_bytes=BODY_BYTES, turn=places.place)
+    mine = await keep(url, call_id(), "x", previous=identity(call_id(now_ms() - 5)))
+    finding = asyncio.create_task(reader.find("k", previous(mine)))
+    await wait_until(lambda: reader._waiting["k"], what="it waits for the answer before")
+    free = set()
+    while not finding.done():
+        free.add(places.free)
+        await asyncio.sleep(0)
+    assert (await finding).missing == "previous"
+    assert (LOOKUPS_AT_ONCE in free) == bool(held)
+    await reader.close()
+
+
+async def test_a_lookup_has_its_place_until_its_fact_is_charged(url: str) -> None:
+    """Turns and answers likewise: what is read is megabytes, and another key waits for none of it."""
+    lookup, busy, go = TurnLookup(url, durable=True, max_bytes=BODY_BYTES), 0, asyncio.Event()
+    mine = await keep(url, call_id(), "x")
+
+    async def charge(_: bytes) -> bool:
+        nonlocal busy
+        busy += 1
+        await go.wait()
+        return False
+
+    turns = [lookup.find("k", WantedTurns("anthropic", ("toolu_1",)), charge=charge) for _ in range(4)]
+    greedy = [asyncio.create_task(one) for one in (*turns, lookup.find_answers("k", previous(mine), charge=charge))]
+    await wait_until(lambda: busy == 2, what="the key has its half")
+    assert unpack(await lookup.find_answers("other", previous(identity(call_id(now_ms() - 10**9))))).missing == "previous"
+    assert busy == 2
+    go.set()
+    *none, refused = await asyncio.gather(*greedy)
+    assert none == [NONE] * 4 and unpack(refused).missing == "memory" and busy == 5
+    await lookup.close()
 
 
 async def test_what_only_looks_like_the_answer_before_leads_nowhere(url: str, reader: AnswerReader) -> None:

@@ -15,6 +15,7 @@ from db.write.insert import AuditInserter
 from protocol.config import Key
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
 from protocol.turns import StoredTurn
+from streams.round_robin import RoundRobin
 from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, tool_call_record
 from tests.support.upstreams import gemini
 from tests.support.upstreams.turns import events, streamed
@@ -188,6 +189,22 @@ async def test_an_end_that_does_not_come_is_waited_for_only_so_long(url: str, re
     began = time.monotonic()
     assert [t.call_id for t in await reader.find("k", ["toolu_1", "toolu_2"])] == [whole]
     assert 0.4 < time.monotonic() - began < 1.5
+
+
+async def test_a_wait_for_a_place_is_not_of_the_time_to_find(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits behind others of its key is found as ever, and lookups of another key do not wait behind those of this one."""
+    monkeypatch.setattr(db.read.turns, "FIND_S", 0.5)
+    places, call = RoundRobin(2), call_id()
+    reader = TurnReader.open(url, "anthropic", turn=places.place)
+    await insert(url, *turn_of(call))
+    await places.enter("k")
+    finding = asyncio.create_task(reader.find("k", ["toolu_1"]))
+    assert await reader.find("other", ["toolu_1"]) == []
+    done, _ = await asyncio.wait({finding}, timeout=0.7)
+    assert not done
+    places.leave("k")
+    assert [turn.call_id for turn in await finding] == [call]
+    await reader.close()
 
 
 def segments(call: str) -> list[ChunksRecord]:

@@ -6,6 +6,7 @@ A deadline that passed is written the same way, so a second owner cannot reach a
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from weakref import ref
 
 import msgspec
@@ -15,7 +16,7 @@ from policy.session.effects import Ask
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Limits
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
-from protocol.kept import KeptAnswers, WantedAnswers, pack
+from protocol.kept import WantedAnswers
 from protocol.records import STREAM_LOST
 from streams import layout, memory_scripts, scripts
 from streams.connection import Argument, Connection, RedisError, pack_large
@@ -25,7 +26,7 @@ from workers.judge_queue import JudgeQueue
 from workers.policy.call import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.feeding import Feeder
-from workers.policy.turns import NONE, TurnLookup, field_of
+from workers.policy.turns import TurnLookup, field_of
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
@@ -92,13 +93,12 @@ class Facts:
         call.is_looking = True
         try:
             wanted, key, key_id = call.open_lookup, call.start.key, call.start.key_id
+            charge = partial(self._is_charged, call)
             if isinstance(wanted, WantedAnswers):
-                value = await self._turns.find_answers(key, wanted, key_id=key_id)
-                value = value if await self._is_charged(call, value) else pack(KeptAnswers("memory"))
-                await self._set(call, layout.ANSWERS_FIELD, value)
+                value = await self._turns.find_answers(key, wanted, key_id=key_id, charge=charge)
             else:
-                value = await self._turns.find(key, wanted, key_id=key_id)
-                await self._set(call, layout.TURNS_FIELD, value if await self._is_charged(call, value) else NONE)
+                value = await self._turns.find(key, wanted, key_id=key_id, charge=charge)
+            await self._set(call, field_of(wanted), value)
         finally:
             call.is_looking = False
         if self._calls.owns(call) and not call.replaying and call.open_lookup not in (None, wanted):

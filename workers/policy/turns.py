@@ -6,7 +6,7 @@ without, and makes nothing up.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -66,8 +66,16 @@ def tell(session: Session, facts: dict[str, bytes], field: str, value: bytes) ->
         session.answers(unpack(value))
 
 
+Charge = Callable[[bytes], Awaitable[bool]]
+"""Charges a fact to the key of its call; False where the key has no room for it."""
+
+
+async def _free(_: bytes) -> bool:
+    return True
+
+
 class TurnLookup:
-    """Looks up turns for one worker."""
+    """Looks up turns for one worker. A lookup has its key's place until its fact is charged, so that few conversations are in memory."""
 
     def __init__(self, database_url: str, *, durable: bool, max_bytes: int) -> None:
         self._database_url, self._durable, self._max_bytes = database_url, durable, max_bytes
@@ -76,23 +84,26 @@ class TurnLookup:
         self._opening = asyncio.Lock()
         self._places = RoundRobin(LOOKUPS_AT_ONCE)
 
-    async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "") -> bytes:
-        """Return the fact: those turns that are on record for calls of this API key. Never raises."""
+    async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "", charge: Charge = _free) -> bytes:
+        """Return the fact: those turns that are on record for calls of this API key, if it has room for them. Never raises."""
         try:
             reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
-            return pack_newest(await reader.find(key, wanted.ids, key_id=key_id))
+            async with reader.finding(key, wanted.ids, key_id=key_id) as stored:
+                packed = await asyncio.to_thread(pack_newest, stored)
+                return packed if await charge(packed) else NONE
         except Exception as error:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
             return NONE
 
-    async def find_answers(self, key: str, wanted: WantedAnswers, *, key_id: str = "") -> bytes:
+    async def find_answers(self, key: str, wanted: WantedAnswers, *, key_id: str = "", charge: Charge = _free) -> bytes:
         """Return the fact: what is on record of these answers, or why the call cannot go on with them. Never raises."""
         try:
             reader = self._of_answers.get(wanted.dialect) or await self._open_answers(wanted.dialect)
-            kept = await reader.find(key, wanted, key_id=key_id)
-            async with self._places.place(key_id or key):
+            async with reader.finding(key, wanted, key_id=key_id) as kept:
                 packed = await asyncio.to_thread(pack, kept)
-            return packed if len(packed) <= self._max_bytes else pack(KeptAnswers("bytes"))
+                if len(packed) > self._max_bytes:
+                    packed = pack(KeptAnswers("bytes"))
+                return packed if await charge(packed) else pack(KeptAnswers("memory"))
         except Exception as error:
             log.error("lookup of kept answers failed", extra={"error": type(error).__name__}, exc_info=error)
             return pack(KeptAnswers("away"))
@@ -111,7 +122,7 @@ class TurnLookup:
             if dialect not in self._readers:
                 # its libraries take half of a worker's start and a third of its memory, and most never look a turn up
                 turns = await asyncio.to_thread(import_module, "db.read.turns")
-                self._readers[dialect] = turns.TurnReader.open(self._database_url, dialect, durable=self._durable)
+                self._readers[dialect] = turns.TurnReader.open(self._database_url, dialect, durable=self._durable, turn=self._places.place)
             return self._readers[dialect]
 
     async def close(self) -> None:
