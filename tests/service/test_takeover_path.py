@@ -298,7 +298,8 @@ async def test_a_worker_that_stops_goes_on_with_what_nobody_takes(redis: Connect
         await heartbeats.write(redis, *full)
         first.stop()
         await wait_until(lambda: call_id not in first.calls, what="it is left to the others")
-        call = await wait_until(lambda: first.calls.get(call_id), what="nobody took it")
+        await wait_until(lambda: call_id in first.calls, what="nobody took it")
+        call = first.calls[call_id]
         await wait_until(lambda: not call.replaying, what="its replay")
         for step, (_, data) in enumerate(demo.script("openai", "chat", BODY).steps, 1):
             await append(redis, call, step, data)
