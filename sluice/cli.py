@@ -380,6 +380,8 @@ def _tell_launcher(ready_fd: int, error: Exception) -> None:
 
 def _add_groups(arguments: list[str]) -> None:
     """Bring in the commands that need the database's libraries only when they are asked for, or help is."""
+    if arguments[:1] in (["--version"], ["-V"]):
+        return
     named = next((a for a in arguments if not a.startswith("-")), None)
     others = [*(c.name or c.callback.__name__ for c in app.registered_commands if c.callback), *(g.name for g in app.registered_groups)]
     # for a word that is no command all are needed: one may be what was meant
