@@ -235,6 +235,10 @@ class AskJudge(msgspec.Struct, frozen=True):
 
 Verdict = Allow | Block | Replace | Defer | AskJudge
 ALLOW = Allow()
+SEALED_FIELDS = frozenset(("encrypted_content", "encrypted_index", "encrypted_stdout", "signature"))
+"""Fields of blocks carried whole that only the provider can read."""
+SEALED_REASONING = SEALED_FIELDS | {"data", "redactedContent"}
+"""Likewise of encrypted reasoning, whose `data` is no file."""
 
 
 _DECIDING = ("on_request", "on_text", "on_text_end", "on_tool_call", "on_other")

@@ -127,9 +127,10 @@ class Upstream(BaseModel):
     """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Set it to what the
     provider takes, so that one key does not use it up. Unset: no bound."""
     sealed: Literal["allow", "withhold"] = "allow"
-    """What becomes of signatures and encrypted reasoning, which only the provider can read and so no policy can. `allow`: they go to
-    clients that ask for them (Responses with `include: ["reasoning.encrypted_content"]`, Messages with `thinking`), and the call's record
-    counts them in an event `sealed`. `withhold`: they go to no client. An agent then cannot send reasoning back to this provider."""
+    """What becomes of signatures, encrypted reasoning and the like, which only the provider can read and so no policy can. `allow`: they go
+    to clients that ask for them (Responses with `include: ["reasoning.encrypted_content"]`, Messages with `thinking`), and the call's
+    record counts them in an event `sealed`. `withhold`: they go to no client, and what else a block holds goes without them. An agent then
+    cannot send reasoning back to this provider."""
     guided: Guided = ""
     """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`. Empty: not at all."""
     judge_reply: JudgeReply | None = None

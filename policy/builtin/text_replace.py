@@ -15,16 +15,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
+from policy.base import ALLOW, SEALED_FIELDS, SEALED_REASONING, Block, Context, OtherBlock, Policy, TextBlock, Verdict
 from policy.patterns import Pattern, compile_re2
 from protocol.config import Name
 from protocol.events import BlockKind
 
 _GROUP = re.compile(r"\\([0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SEALED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})
-_SEALED_DATA = _SEALED | {"data"}
-"""Fields that only the provider can read: their letters mean nothing, as long as they are base64."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*")
 Match = tuple[int, int, str]
 """Start, end and what stands in its place."""
@@ -147,7 +144,8 @@ class TextReplace(Policy):
 
     def on_other(self, block: OtherBlock) -> Verdict:
         """Withhold what holds a text that would have been replaced."""
-        sealed = _SEALED_DATA if block.type == "redacted_thinking" else _SEALED
+        # their letters mean nothing, as long as they are base64
+        sealed = SEALED_REASONING if block.type == "redacted_thinking" else SEALED_FIELDS
         texts = _texts(block.body, sealed)
         if not self._has_patterns and self._beginning.search("\0".join(texts)) is None:
             # nearly always: no literal begins in any of them

@@ -84,7 +84,7 @@ class Blocks:
         self._answer = Answer() if chain.asks else None
         self._text = TextFlow(outbox, chain, self.slots, request, self._answer, lambda suspect: weak._found(suspect))
         self._counts_sealed = False
-        """Does the client get sealed fields? No other dialect than the upstream's has a place for them."""
+        """Does the client get signatures? No other dialect than the upstream's has a place for them."""
         self._to_ask = deque[Slot]()
         self._asked = set[int]()
         """Calls with a question that is open: at most so many at a time, the others wait in `_to_ask`."""
@@ -135,6 +135,8 @@ class Blocks:
         event, withheld = extras.read_body(event, self._chain)
         if withheld:
             self._outbox.note_withheld(withheld, seq)
+        if event.kind is BlockKind.OTHER:
+            event = self._unsealed(event, seq)
         slot = Slot(event.index, event.kind, id=event.id, name=event.name)
         slot.body, slot.form = event.body, event.form
         # known here, whatever the verdicts on what came before: those come early in one run and late in another
@@ -222,6 +224,12 @@ class Blocks:
         return "allow", event.index
 
     # --- blocks carried whole ---
+
+    def _unsealed(self, event: BlockStart, seq: int) -> BlockStart:
+        body = event.body or {}
+        if not self._text.passes_sealed and extras.is_all_sealed(event.name, body):
+            return msgspec.structs.replace(event, kind=BlockKind.OPAQUE)
+        return msgspec.structs.replace(event, body=self._text.unsealed(event.name, body, seq))
 
     def _other(self, slot: Slot) -> Mark:
         body = slot.body or {}
@@ -469,9 +477,11 @@ class Blocks:
             raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
         if self._text.answer is not None and isinstance(end, MessageStop) and end.stop_reason is StopReason.END_TURN:
             self._outbox.note("answer", -1, self._text.answer.problem() or "it fits its schema")
-        if self._counts_sealed and (sealed := self._text.sealed):
+        sealed = [*(self._text.carried if self._can_answer else ()), *(self._text.sealed if self._counts_sealed else ())]
+        if sealed:
             self._outbox.note("sealed", -1, f"{len(sealed):,} fields of {sum(sealed):,} characters that only the provider can read")
-            sealed.clear()
+            self._text.sealed.clear()
+            self._text.carried.clear()
         self._end_of_segment(end)
 
     def fail(self, end: UpstreamFailed) -> None:

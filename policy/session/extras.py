@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from policy.base import Block, OtherBlock
+from policy.base import SEALED_FIELDS, SEALED_REASONING, Block, OtherBlock
 from policy.session.chain import Chain
 from policy.session.searching import holds_call
 from protocol.bounds import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS
@@ -113,6 +113,31 @@ def is_name(name: str, *, offered: bool) -> bool:
 def is_sealed(signature: str) -> bool:
     """Can only its provider read this signature? Prose in its place would pass by the policies."""
     return _SEALED.fullmatch(signature) is not None
+
+
+def without_sealed(what: str, value: Any) -> tuple[Any, list[int]]:
+    """Return a copy of what is carried whole in which the fields that only its provider can read are empty, and how long each of them was.
+
+    JSON may be deeper than Python's stack.
+    """
+    names = SEALED_REASONING if what in ("redacted_thinking", "reasoning_details") else SEALED_FIELDS
+    whole, lengths = [value], list[int]()
+    waiting: list[Any] = [whole]
+    while waiting:
+        at = waiting.pop()
+        for key, inner in at.items() if isinstance(at, dict) else enumerate(at):
+            if isinstance(inner, dict | list):
+                at[key] = inner.copy()
+                waiting.append(at[key])
+            elif key in names and isinstance(inner, str) and inner:
+                at[key] = ""
+                lengths.append(len(inner))
+    return whole[0], lengths
+
+
+def is_all_sealed(what: str, body: dict[str, Any]) -> bool:
+    """Is a block nothing without what only its provider can read?"""
+    return what == "redacted_thinking" or (what == "compaction" and not body.get("content"))
 
 
 def read_body(event: BlockStart, chain: Chain) -> tuple[BlockStart, list[str]]:

@@ -6,6 +6,9 @@ citations, log probabilities) goes only where the text goes unchanged.
 """
 
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from policy.answer import MOST_HEARD, Answer
 from policy.base import Block, OtherBlock
@@ -48,7 +51,9 @@ class TextFlow:
         self.passes_sealed = True
         """May signatures and encrypted reasoning go to the client?"""
         self.sealed: list[int] = []
-        """The lengths of those that may, in characters."""
+        """The lengths of the signatures that may, in characters."""
+        self.carried: list[int] = []
+        """Likewise of the other fields that only the provider can read."""
         self.answer: AnswerCheck | None = None
         """Checks the answer's text against the schema that the client asked for."""
 
@@ -291,6 +296,8 @@ class TextFlow:
         if run.echo.has_changed or run.blocked or (what == "logprobs" and (run.is_suspect or self._reads_only_text)):
             self._outbox.note("withheld", seq, what)
             return "withheld", event.index
+        if isinstance(event, AttachmentDelta) and what != "logprobs":
+            event = self._unsealed(event, seq)
         if isinstance(event, AttachmentDelta) and what not in _COPIES and self._chain.reads_other:
             said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value.told if what == "citation" else event.value}))
             if isinstance(said, Block):
@@ -305,3 +312,18 @@ class TextFlow:
             return "hold", event.index
         self._slots.put(slot, event)
         return "allow", event.index
+
+    def unsealed(self, what: str, value: Any, seq: int) -> Any:
+        """What is carried whole as its client may have it: the fields that only the provider can read are counted, or empty."""
+        emptied, lengths = extras.without_sealed(what, value)
+        if lengths and not self.passes_sealed:
+            self._outbox.withhold(f"sealed fields of {what}", seq)
+            return emptied
+        self.carried += lengths
+        return value
+
+    def _unsealed(self, event: AttachmentDelta, seq: int) -> AttachmentDelta:
+        if event.field != "citation":
+            return msgspec.structs.replace(event, value=self.unsealed(event.field, event.value, seq))
+        raw = self.unsealed(event.field, event.value.raw, seq)
+        return msgspec.structs.replace(event, value=msgspec.structs.replace(event.value, raw=raw))
