@@ -39,7 +39,7 @@ class Starts:
         keys, args = self._common(shard)
         for start, body, _ in batch:
             keys += (layout.call_key(start.call_id), layout.body_key(start.call_id))
-            args += (layout.pack_start(start), body, start.call_id, start.key_id or start.key)
+            args += (layout.pack_start(start), body, start.call_id, start.payer)
         self._redis.script(scripts.START, keys, args).add_done_callback(lambda done: _answered(batch, done))
 
     def _common(self, shard: int, *, is_there: bool = False) -> tuple[list[str], list[Argument]]:
@@ -51,7 +51,7 @@ class Starts:
         call_id = start.call_id
         keys, args = self._common(layout.shard_of(call_id), is_there=True)
         keys += (layout.call_key(call_id), layout.body_key(call_id))
-        args += (layout.pack_start(start), b"", call_id, start.key_id or start.key)
+        args += (layout.pack_start(start), b"", call_id, start.payer)
         run = pack("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args)
         stored = pack_large("SET", layout.body_key(call_id), body, "PX", self._body_ttl_ms)
         answer: Any = (await self._bodies.transaction([*stored, run], 2))[1]
@@ -59,9 +59,7 @@ class Starts:
             # it has forgotten the script: the ordinary way loads it again
             keys, args = self._common(layout.shard_of(call_id))
             keys += (layout.call_key(call_id), layout.body_key(call_id))
-            answer = await self._redis.script(
-                scripts.START, keys, [*args, layout.pack_start(start), body, call_id, start.key_id or start.key]
-            )
+            answer = await self._redis.script(scripts.START, keys, [*args, layout.pack_start(start), body, call_id, start.payer])
         return _word(answer[0])
 
 

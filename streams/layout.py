@@ -152,6 +152,11 @@ def body_key(call_id: str) -> str:
     return _of_call("body", call_id)
 
 
+def body_prefix(shard: int) -> str:
+    """What `body_key` of a shard's calls begins with."""
+    return f"{tag(shard)}body:"
+
+
 def ctl_key(call_id: str) -> str:
     """The lease and numbers of a call."""
     return _of_call("ctl", call_id)
@@ -368,6 +373,11 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name(self.dialect)
+
+    @property
+    def payer(self) -> str:
+        """To whom the memory of the call is charged."""
+        return self.key_id or self.key
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

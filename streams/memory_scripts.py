@@ -61,7 +61,8 @@ if found.err then
 end
 for i = 1, #found[2], 2 do
   local call = found[2][i]
-  if #call == 36 and redis.call('EXISTS', ARGV[2] .. call) == 0 then give_back(KEYS[1], call) end
+  -- a sum may have a name as long as a call's
+  if #call == 36 and string.sub(call, 1, 4) ~= 'key:' and redis.call('EXISTS', ARGV[2] .. call) == 0 then give_back(KEYS[1], call) end
 end
 return found[1]
 """

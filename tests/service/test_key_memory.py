@@ -59,18 +59,20 @@ async def test_an_open_call_is_charged_more_until_its_key_has_its_share(redis: C
 
 async def test_what_a_crash_leaves_is_given_back(redis: Connection) -> None:
     """Bodies that expired, or that nobody freed in one step with their charge."""
-    calls = await begin(redis, "k", *[10] * 90)
+    calls, long = await begin(redis, "k", *[10] * 90), "n" * 32
+    await begin(redis, long, 10)
     for call, _ in calls[1:]:
         await redis.call("DEL", layout.body_key(call))
     cursor: Any = b"0"
-    while (cursor := await redis.script(memory_scripts.SWEEP, [MEMORY], [cursor, layout.body_key("00")[:-2]])) != b"0":
+    while (cursor := await redis.script(memory_scripts.SWEEP, [MEMORY], [cursor, layout.body_prefix(0)])) != b"0":
         pass
     assert await held(redis, "k") == memory_scripts.CALL_BYTES + 10
+    assert await held(redis, long) == memory_scripts.CALL_BYTES + 10, "a sum is no call, however long its name"
     await redis.call("SET", MEMORY, "no hash")
     assert [outcome for _, outcome in await begin(redis, "k", 10)] == [b"OK"], "no call depends on it"
     await free(redis, calls[0][0])
     assert await redis.call("EXISTS", layout.body_key(calls[0][0])) == 0
-    await redis.script(memory_scripts.SWEEP, [MEMORY], [b"0", layout.body_key("00")[:-2]])
+    await redis.script(memory_scripts.SWEEP, [MEMORY], [b"0", layout.body_prefix(0)])
     assert await redis.call("EXISTS", MEMORY) == 0
 
 

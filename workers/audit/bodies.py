@@ -102,5 +102,5 @@ class Bodies:
 
     async def sweep(self, shard: int, cursor: bytes) -> bytes:
         """Give back some of the charges whose bodies are gone; returns where to go on. Raises StreamConnectionLost, RedisError."""
-        found = await self._redis.script(memory_scripts.SWEEP, [layout.memory_key(shard)], [cursor, layout.body_key(f"{shard:02x}")[:-2]])
+        found = await self._redis.script(memory_scripts.SWEEP, [layout.memory_key(shard)], [cursor, layout.body_prefix(shard)])
         return bytes(found)

@@ -30,7 +30,7 @@ LATER = 2
 KEPT_S = 3600.0
 """How long the stream keeps what was looked up twice: for a writer that checks for the first time."""
 PAGE = 100
-"""Entries of the stream; one of a gateway names up to 200 calls, in 64 KiB."""
+"""Entries of the stream; one of a gateway names up to 200 calls, in 16 KiB."""
 MAX_MISSED = 10_000
 """Calls of which something is missing and that are looked up again; past it they are marked at once."""
 
