@@ -36,6 +36,9 @@ class Effect(msgspec.Struct, frozen=True):
     @staticmethod
     def of(kind: Kind, scope: Scope, target: str = "", *, wide: bool = False, by: str = "") -> "Effect":
         """Make an effect whose texts are cut to their bounds."""
+        if target in (".", "./*") and scope == "home" and (kind == "read" or (kind == "write" and not wide)):
+            # it is the project as a whole only for who deletes or changes all of it
+            scope = "project"
         return Effect(kind, scope, wide, target[:MAX_TARGET], by[:MAX_TARGET])
 
 

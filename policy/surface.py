@@ -8,7 +8,7 @@ Must not know: which effects anything has.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -99,6 +99,7 @@ _SHELL_WORDS = _words(
     "bash sh zsh ksh dash fish shell terminal console command commands cmd exec ssh tmux subprocess powershell pwsh system stdin tty pty"
 )
 """Words in the names of tools that run a shell: each text they are given may be for it."""
+_SHELLS = ("sh", "bash", "zsh", "/bin/sh", "/bin/bash", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh")
 _SCRIPT_KEYS = _words("script code source input stdin text content body args argv arguments keys chars data lines program snippet value")
 """Arguments of such tools that hold text for the shell."""
 _ARGS_KEYS = _words("args argv arguments params parameters options flags command_args")
@@ -153,7 +154,8 @@ _HOST_KEYS = _words("host hostname server domain ip ip_address address")
 _URL = re.compile(r"(?:(?:jar|url|view-source|feed):){0,3}[A-Za-z][A-Za-z0-9+.-]{1,20}:[/\\]{1,3}\S", re.ASCII)
 _BODY_KEYS = _words("body data json payload form files content text params attachments message query fields variables")
 _HEADER_KEYS = _words("headers header http_headers extra_headers request_headers cookies")
-_SENDS = _words("post put patch delete upload send submit publish push create")
+_ASKS = ("", "get", "head", "options")
+"""Methods that send no more than the address."""
 _TELLS = _words(
     "send post publish share reply forward notify tweet broadcast submit announce message messages email mail gmail outlook sms slack "
     "discord telegram teams whatsapp twitter mastodon reddit github gitlab bitbucket gist gists jira linear notion confluence trello asana "
@@ -187,16 +189,22 @@ _NO_TEXT_KEYS = _words(
     "lang thought rationale purpose summary timeout_ms max_output_tokens session tool_call_description"
 )
 """Arguments of tools that run a shell which are not for it."""
-_PROSE_KEYS = _words("comment description explanation reason justification title thought rationale purpose summary tool_call_description")
+_PROSE_KEYS = _words(
+    "comment description explanation reason justification title thought rationale purpose summary tool_call_description instruction "
+    "instructions"
+)
 """Arguments that say something to whoever reads the call."""
-_SOUGHT_KEYS = _words("pattern regex regexp search glob include exclude old old_string old_str old_text prompt")
+_SOUGHT_KEYS = _words("pattern regex regexp search glob include exclude file_pattern old old_string old_str old_text prompt")
 """Arguments that say what to look for, in a file or a page."""
 _CHOICE_KEYS = _words(
     "database db schema catalog dialect connection connection_id datasource session session_id id name language lang format "
     "output_format output_mode mode encoding timeout timeout_ms limit max_rows offset page type method verb http_method params parameters "
-    "bindings"
+    "bindings project_id location dataset cluster table region warehouse branch_id cell_id cell_type edit_mode"
 )
 """Arguments that choose something by a word."""
+_BOUND_KEYS = _words("params parameters bindings bind_params query_params")
+"""Arguments that hold the values of a statement's parameters."""
+_NO_WORD = re.compile(r"\s*(?:true|false|null|none|-?\d{1,18}(?:\.\d{1,18})?)?\s*", re.IGNORECASE)
 _CHOICE = re.compile(r"[\w.:@+-]{0,128}")
 _PACKED_KEYS = _words("arguments args input parameters params payload tool_input kwargs tool_args json")
 """Arguments that may hold the arguments of another tool as JSON text."""
@@ -318,11 +326,11 @@ class _Finder:
         """Does it hold no text, or none that anybody runs or opens?"""
         if key in _PROSE_KEYS or (key in _SOUGHT_KEYS and (self._is_file or bool(self._urls))):
             return isinstance(value, str)
-        return all(not text.strip() or (key in _CHOICE_KEYS and _CHOICE.fullmatch(text)) for text in every_text(value))
+        return all(_NO_WORD.fullmatch(text) or (key in _CHOICE_KEYS and _CHOICE.fullmatch(text)) for text in every_text(value))
 
     def _take(self, name: str, value: Json) -> None:
         """Note that all text of an argument counts for what it is."""
-        if isinstance(value, str) or (isinstance(value, list) and not any(isinstance(item, dict | list) for item in value)):
+        if isinstance(value, str) or (isinstance(value, list) and _is_flat(value)):
             self._taken.add(name)
 
     def _nested(self, inner: Json, within: str, depth: int) -> None:
@@ -348,11 +356,18 @@ class _Finder:
             elif key in _DIRECTORY_KEYS and isinstance(item, str) and len(item) <= 4_096:
                 of_folder, folder = name, item
             elif key in _ARGS_KEYS and isinstance(item, list):
-                of_args = name
+                of_args = name if _is_flat(item) else ""
+                if not of_args and not self._is_sql:
+                    # what the tool makes of lists within it nobody knows
+                    self._unread[within or name] = None
                 args = [str(word) for word in item if isinstance(word, str | int | float)]
         for name, key in keys.items():
             item, argument = value[name], within or name
             is_command = key in _SHELL_KEYS and not self._is_other(name, key, item)
+            if key == "shell" and item in _SHELLS and not _SHELL_KEYS.isdisjoint({*keys.values()} - {key}):
+                # which one reads the command
+                self._taken.add(name)
+                continue
             if not is_command and not (self._is_shell and key in _SCRIPT_KEYS):
                 if args and key in _PROGRAM_KEYS and isinstance(item, str) and item:
                     self._add_shell(env + " ".join([item, *map(quoted, args)]), argument, folder)
@@ -410,7 +425,7 @@ class _Finder:
     def _files(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
         content = "\n".join(text for n, k in keys.items() if k in _CONTENT_KEYS for text in every_text(value[n]))
         editor = next((str(value[n]) for n, k in keys.items() if k == "command" and value[n] in tuple(_EDITOR_COMMANDS)), "")
-        is_wide = bool(self._words & _WIDE) or any(k == "recursive" and value[n] is True for n, k in keys.items())
+        is_wide = bool(self._words & _WIDE) or any(k == "recursive" and value[n] in (True, "true") for n, k in keys.items())
         for name, key in keys.items():
             if self._is_file and key in _PATCH_KEYS:
                 for text in texts_in(value[name], many=False):
@@ -461,11 +476,8 @@ class _Finder:
         self._taken |= {n for n, k in keys.items() if k in _BODY_KEYS or k in _HEADER_KEYS}
         method = next((str(value[n]).lower() for n, k in keys.items() if k in ("method", "verb", "http_method")), "")
         body = "\n".join(text for n, k in keys.items() if k in _BODY_KEYS for text in every_text(value[n]))
-        sends = (
-            method in _SENDS
-            or (not method and bool(body) and bool(self._words & _SENDS))
-            or (bool(body) and method not in ("get", "head", ""))
-        )
+        # a number or a key may tell as much as a text
+        sends = method not in _ASKS or any(value[n] for n, k in keys.items() if k in _BODY_KEYS)
         headers = tuple(pair for n, k in keys.items() if k in _HEADER_KEYS for pair in pairs(value[n]))
         for url, argument in found:
             self._urls[UrlUse(url, argument, sends, body, headers)] = None
@@ -481,6 +493,15 @@ class _Finder:
                 self._sql |= {SqlText(text, within or name): None for text in found}
                 if found == every:
                     self._take(name, value[name])
+        for name, key in keys.items():
+            given = [*value[name].values()] if isinstance(value[name], dict) else value[name]
+            if self._sql and key in _BOUND_KEYS and isinstance(given, list) and _is_flat(given):
+                # the database takes them as data
+                self._taken.add(name)
+
+
+def _is_flat(values: Iterable[Json]) -> bool:
+    return not any(isinstance(item, dict | list) for item in values)
 
 
 def _is_url(text: str, key: str) -> bool:

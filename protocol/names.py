@@ -146,6 +146,10 @@ class OfferedNames:
         candidates = self._by_bare_name.get(name, set())
         return next(iter(candidates)) if len(candidates) == 1 else name
 
+    def is_ambiguous(self, name: str) -> bool:
+        """Do several namespaces offer this name, so that nobody can say which tool its client would run?"""
+        return name not in self._names and len(self._by_bare_name.get(name, ())) > 1
+
 
 def called(request: ChatRequest) -> dict[str, None]:
     """Return the names of the tools that were called earlier, each once."""

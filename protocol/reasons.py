@@ -29,6 +29,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "nonce": "it holds a mark that only its judge may know",
     "ambiguous_json": "its arguments can be read in more than one way",
     "name": "no tool can have its name",
+    "ambiguous_name": "several of the offered tools have its name",
     "one_call": "the request allows one call an answer",
     "tool_choice": "the request's tool_choice rules it out",
     "not_offered": "a policy took this tool out of the request",

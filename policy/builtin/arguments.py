@@ -27,7 +27,7 @@ class Looks:
 
     def __init__(self, call: ToolCall, places: Places = NOWHERE) -> None:
         self._call = call
-        self._places = places
+        self.places = places
         self._everywhere: list[str] | None = None
         self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
         self.budget = Budget()
@@ -62,7 +62,7 @@ class Looks:
     @cached_property
     def touch(self) -> Touch:
         """What the call would do, read once whatever the rules."""
-        return touch_of(self._call, self._places, self.surface)
+        return touch_of(self._call, self.places, self.surface)
 
     @cached_property
     def surface(self) -> Surface:

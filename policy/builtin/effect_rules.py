@@ -11,12 +11,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, mod
 
 from policy.credentials import KINDS, check_kind, secrets_in
 from policy.effects import Effect, HostScope, Kind, PathScope, Scope, matches
+from policy.paths import place
 from policy.patterns import NamePattern, Names
-from policy.touch import Act, Source, Touch
+from policy.touch import Act, Places, Source, Touch
 from protocol.folding import fold
 
 if TYPE_CHECKING:
-    from policy.shell.commands import Command
+    from policy.shell.commands import Command, Word
 
 
 def _check_some(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -33,6 +34,7 @@ HostScopes = Annotated[tuple[HostScope, ...], AfterValidator(_check_some)]
 
 
 _HOSTS = frozenset[str](get_args(HostScope))
+_PATHS = frozenset[str](get_args(PathScope))
 
 
 class _Strict(BaseModel):
@@ -57,8 +59,12 @@ class Does(_Strict):
 
     @model_validator(mode="after")
     def _can_be(self) -> "Does":
-        if self.effects is not None and set(self.effects) == {"network"} and self.scope is not None and _HOSTS.isdisjoint(self.scope):
+        if self.effects is None or self.scope is None:
+            return self
+        if set(self.effects) == {"network"} and _HOSTS.isdisjoint(self.scope):
             raise ValueError(f"nothing is asked over a network in the scope {self.scope[0]!r}: a host is {', '.join(sorted(_HOSTS))}")
+        if {"read", "write"}.issuperset(self.effects) and _PATHS.isdisjoint(self.scope):
+            raise ValueError(f"no file is in the scope {self.scope[0]!r}, which is one of hosts: a path is in {', '.join(sorted(_PATHS))}")
         return self
 
     @property
@@ -189,7 +195,7 @@ class Condition:
     def forbids(self, command: "Command") -> bool:
         """Is it one of `commands`, wherever it lies and in whatever case it is written?"""
         texts = [command.name, *(word.text for word in command.words[1:])]
-        return any(texts[: len(words)] == [words[0].rpartition("/")[2].lower(), *words[1:]] for words in self._commands or ())
+        return any(texts[0] == words[0].rpartition("/")[2].lower() and _leads(texts, words) for words in self._commands or ())
 
     def is_named(self, command: "Command") -> bool:
         """Is it one of `commands`, exactly, and so is what it runs under? What does nothing by itself needs no name."""
@@ -202,7 +208,32 @@ class Condition:
         texts = [word.text for word in command.words]
         path = texts[0] or ""
         names = (path,) if is_elsewhere(command) else (path, path.rpartition("/")[2])
-        return any(words[0] in names and texts[1 : len(words)] == list(words[1:]) for words in self._commands or ())
+        at = 1
+        while command.name == "git" and at < len(texts) and texts[at] in _FIRST_OPTIONS:
+            at += 2 if texts[at] == "-C" else 1
+        # `npx tsc` names what `npx` runs
+        behind = command.wrappers[-1:]
+        return any(
+            (words[0] in names and texts[at : at + len(words) - 1] == list(words[1:]))
+            or (len(words) > 1 and words[:1] == behind and texts[: len(words) - 1] == list(words[1:]))
+            for words in self._commands or ()
+        )
+
+
+_FIRST_OPTIONS = ("-C", "-P", "--no-pager", "--no-optional-locks")
+"""Options before a subcommand of git that run nothing."""
+
+
+def _leads(texts: Sequence[str | None], words: Sequence[str]) -> bool:
+    """Are these the first words of a command, whatever options and their values stand between them?"""
+    at = 1
+    for word in words[1:]:
+        while at < len(texts) and texts[at] != word and any((text or "-").startswith("-") for text in texts[at - 1 : at + 1]):
+            at += 1
+        if texts[at : at + 1] != [word]:
+            return False
+        at += 1
+    return True
 
 
 def kinds_of(conditions: Sequence[Condition]) -> frozenset[str] | None:
@@ -227,12 +258,12 @@ def denied(conditions: Sequence[Condition], touch: Touch) -> Held:
     return "no"
 
 
-def allowed(conditions: Sequence[Condition], touch: Touch) -> bool:
+def allowed(conditions: Sequence[Condition], touch: Touch, places: Places) -> bool:
     """Is everything that a call does named by a condition that is about it, and by each that is, and nothing unsure?"""
     if touch.unsure or not (touch.acts or touch.commands):
         return False
     for_commands = [condition for condition in conditions if condition.is_about_commands]
-    if not all(_is_vouched_for(command, for_commands) for command in touch.commands):
+    if not all(_is_vouched_for(command, for_commands, places) for command in touch.commands):
         return False
     for act in touch.acts:
         about = [condition for condition in conditions if condition.is_about(act)]
@@ -241,9 +272,9 @@ def allowed(conditions: Sequence[Condition], touch: Touch) -> bool:
     return True
 
 
-def _is_vouched_for(command: "Command", conditions: Sequence[Condition]) -> bool:
+def _is_vouched_for(command: "Command", conditions: Sequence[Condition], places: Places) -> bool:
     """Is a command named, or is everything that it does among its effects, which are named?"""
-    if not conditions or any(name in _STEERING for name, _ in command.assignments):
+    if not conditions or not all(_is_plain(name, value, command.name) for name, value in command.assignments):
         return False
     naming = [condition for condition in conditions if condition.names_commands]
     if not naming:
@@ -251,20 +282,44 @@ def _is_vouched_for(command: "Command", conditions: Sequence[Condition]) -> bool
     if not any(condition.speaks_of_effects for condition in naming) and _writes(command):
         # a command that is named may do what it does, but not into files that nobody named
         return False
-    return all(condition.is_named(command) for condition in naming)
+    return all(condition.is_named(command) for condition in naming) and _stays(command, conditions, places)
 
 
-_STEERING = frozenset(
-    """PATH LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH BASH_ENV ENV SHELLOPTS BASHOPTS IFS PROMPT_COMMAND
-    PS4 PYTHONPATH PYTHONSTARTUP PYTHONHOME PERL5LIB PERL5OPT RUBYLIB RUBYOPT NODE_OPTIONS NODE_PATH GIT_SSH GIT_SSH_COMMAND
-    GIT_EXTERNAL_DIFF GIT_PAGER GIT_EDITOR GIT_CONFIG_COUNT GIT_EXEC_PATH GIT_PROXY_COMMAND PAGER EDITOR VISUAL MANPAGER LESSOPEN BROWSER
-    JAVA_TOOL_OPTIONS HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy SSH_ASKPASS""".split()
+def _stays(command: "Command", conditions: Sequence[Condition], places: Places) -> bool:
+    """Does it run no program by its options, and may it write wherever they lead, as far as effects are named?"""
+    from policy.shell.file_commands import programs_of_options, strays
+
+    for path in strays(command):
+        where = place(path, home=places.home, project=places.project, cwd="" if command.cwd is None else command.cwd.known)
+        effect = Effect.of("write", where.scope, where.path, by=command.name)
+        if any(condition.speaks_of_effects and not condition.has(effect) for condition in conditions):
+            return False
+    return not programs_of_options(command)
+
+
+_PLAIN_VARIABLES = frozenset(
+    """LANG LANGUAGE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME TZ TERM COLUMNS LINES CI DEBUG VERBOSE NO_COLOR
+    FORCE_COLOR CLICOLOR COLORTERM NODE_ENV RAILS_ENV RUST_BACKTRACE PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED PYTHONHASHSEED CGO_ENABLED
+    GIT_TERMINAL_PROMPT GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL GIT_COMMITTER_DATE REPLY
+    MAPFILE OPTARG OPTIND""".split()
 )
-"""Variables that make a program run another one, or ask another host: an `allow` rule vouches for none of them."""
+"""Variables in capitals that change how a program prints or what it notes. Any other may make it run another program, read other settings
+or write a file: an `allow` rule vouches for none of them."""
+
+
+def _is_plain(name: str, value: "Word", command: str) -> bool:
+    from policy.shell.values import OWN_NAME
+
+    if name == "IFS":
+        return command == "read" or value.text == ""
+    if name in ("PAGER", "GIT_PAGER", "MANPAGER"):
+        return value.text == "cat"
+    return name in _PLAIN_VARIABLES or OWN_NAME.fullmatch(name) is not None
 
 
 _PLAIN_WRAPPERS = frozenset(
-    "nice ionice nohup setsid timeout gtimeout stdbuf command builtin exec env xargs find eval trap sh bash dash zsh ksh".split()
+    """nice ionice nohup setsid timeout gtimeout stdbuf command builtin exec env xargs find eval trap sh bash dash zsh ksh
+    environment""".split()
 )
 """What runs a command as it would run by itself, so that the command alone must be named."""
 

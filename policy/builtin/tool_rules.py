@@ -7,7 +7,7 @@ may take them for; an `allow` rule takes them exactly, and vouches for no argume
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -29,8 +29,11 @@ _OWN_NAMES = ("allow", "validate_schema", "unsure")
 """What the record has in the place of a rule's name where one of these options decides."""
 Part = Source | Literal["sql", "other"]
 """What a piece of a call is: something of which effects are known, a statement for a database, or a text that nobody reads."""
+_ANY_NAMES = ("a", "Zq-9.w_y", "0")
+"""A pattern of names that matches these matches all."""
 _PENDING = frozenset(("mcp_pending",))
 """Who runs a call of an MCP server that the provider asks about first."""
+_EVERYBODY = frozenset(get_args(Executor)) - _PENDING
 
 
 class _Strict(BaseModel):
@@ -98,7 +101,13 @@ class Rule(_Strict):
     @property
     def is_about_all(self) -> bool:
         """Is it about each call of each tool?"""
-        return "*" in self._tools and self.model_fields_set <= {"name", "tool"}
+        names = [Names(tool) for tool in self._tools]
+        conditions = self.model_dump(exclude={"name", "tool", "executor"}, exclude_none=True)
+        return (
+            not conditions
+            and (self.executor is None or _EVERYBODY.issubset(self.executor))
+            and any(all(map(one.match, _ANY_NAMES)) for one in names)
+        )
 
     @property
     def _tools(self) -> list[NamePattern]:
@@ -239,7 +248,7 @@ class CompiledRule:
             and (self._schema is None or self._schema.fits(call.value, looks))
             and (self._pattern is None or self._covers(call, looks))
             and (self.rule.sql is None or _sql_allows(self.rule.sql, call, looks))
-            and (not self._effects or effect_rules.allowed(self._effects, looks.touch))
+            and (not self._effects or effect_rules.allowed(self._effects, looks.touch, looks.places))
             and self._covers_all(looks)
         )
 

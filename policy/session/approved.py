@@ -51,6 +51,8 @@ class Approved:
             choice.mode == "none" or (choice.mode == "tool" and name != choice.name) or (choice.allowed and name not in choice.allowed)
         ):
             return _block("tool_choice")
+        if self._offered is not None and self._offered.is_ambiguous(name):
+            return _block("ambiguous_name")
         if self._names is not None and name not in self._names and toolset not in self._names:
             return _block("not_offered")
         return None

@@ -42,6 +42,7 @@ _ADVICE = {
     "nonce": _ASK,
     "ambiguous_json": _MEND,
     "name": "use a tool that is offered",
+    "ambiguous_name": "name the tool's namespace, too",
     "one_call": "make it in the next answer",
     "tool_choice": "use a tool that is offered",
     "not_offered": "use a tool that is offered",

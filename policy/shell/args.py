@@ -9,6 +9,9 @@ import msgspec
 
 from policy.shell.commands import Command, Word
 
+_SHORTEST = 3
+"""Characters of an option that is too short to be another one cut short."""
+
 
 class Args(msgspec.Struct, frozen=True):
     """The options with and without a value, dashes included, and the operands."""
@@ -44,7 +47,14 @@ class Args(msgspec.Struct, frozen=True):
 
 
 def _begins(given: str, names: Collection[str]) -> bool:
-    return len(given) > 4 and given.startswith("--") and any(name.startswith(given) for name in names)
+    return given.startswith("--") and full_name(given, names) in names
+
+
+def full_name(given: str, names: Collection[str]) -> str:
+    """Return the one of these long options that is meant, which GNU programs and git take cut short: `--outp`."""
+    if given in names or len(given) <= _SHORTEST:
+        return given
+    return next((name for name in names if name.startswith(given)), given)
 
 
 def args_of(command: Command, valued: Collection[str] = (), *, single: bool = False) -> Args:
@@ -60,9 +70,10 @@ def args_of(command: Command, valued: Collection[str] = (), *, single: bool = Fa
         elif text == "--":
             operands += list(words)
         elif text.startswith("--") or single:
-            name, equals, _ = text.partition("=")
+            given, equals, _ = text.partition("=")
+            name = given if single else full_name(given, valued)
             if equals:
-                values.append((name, tail(word, len(name) + 1)))
+                values.append((name, tail(word, len(given) + 1)))
             elif name in valued and (value := next(words, None)) is not None:
                 values.append((name, value))
             else:

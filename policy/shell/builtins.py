@@ -45,6 +45,7 @@ def declare(machine: Machine, call: Call) -> Out:
     """`export`, `declare`, `local`, `readonly`, `typeset`: assignments and marks."""
     variables = machine.variables
     is_exported = call.at(0) == "export" or any(re.fullmatch(r"-[a-zA-Z]*x[a-zA-Z]*", field.text) for field in call.fields[1:])
+    is_other = any(re.fullmatch(r"-[a-zA-Z]*[nliu][a-zA-Z]*", field.text) for field in call.fields[1:])
     assigns = list(call.assigns)
     for field in call.fields[1:]:
         found = _ASSIGNED.fullmatch(field.text)
@@ -52,9 +53,15 @@ def declare(machine: Machine, call: Call) -> Out:
             old = variables.values.get(found[1], "") if found[2] else ""
             value = (old if isinstance(old, str) else " ".join(old)) + found[3]
             variables.values[found[1]] = machine.expander.bounded(value)
+            if is_other:
+                # perhaps another name for the variable whose name is the value
+                variables.note(value)
             assigns.append((found[1], value))
         name = found[1] if found else field.text
-        if any(re.fullmatch(r"-[a-zA-Z]*[nliu][a-zA-Z]*", other.text) for other in call.fields[1:]) and _NAME.fullmatch(name):
+        if not found and not name.startswith("-") and not _NAME.fullmatch(name):
+            # whatever it stands for is set
+            variables.note(name)
+        if is_other and _NAME.fullmatch(name):
             # A name for another variable, or one whose letters change: what it holds is not what is written.
             variables.values[name] = machine.unknowns.make((name,))
         if is_exported and _NAME.fullmatch(name):
@@ -192,7 +199,7 @@ def trap(machine: Machine, call: Call) -> Out:
 
 def read(machine: Machine, call: Call) -> Out:
     """`read a b`: variables from what it reads."""
-    values = machine.variables.values
+    variables = machine.variables
     names: list[str] = []
     at = 1
     is_array = False
@@ -207,27 +214,29 @@ def read(machine: Machine, call: Call) -> Out:
         if not text.startswith("-"):
             names.append(text)
         at += 1
+    variables.note(*names)
     names = [name for name in names if _NAME.fullmatch(name)] or ["REPLY"]
     place = machine.emit(call)
     line = call.stdin.text.partition("\n")[0] if call.stdin is not None else None
     if line is None or not is_known(line):
         for name in names:
-            values[name] = machine.unknowns.make((name,), call.stdin.commands if call.stdin else (place,) if call.file else ())
+            variables.set(name, machine.unknowns.make((name,), call.stdin.commands if call.stdin else (place,) if call.file else ()))
         return Out("", [place])
     ifs = machine.expander.plain("IFS")
     pieces = [piece for piece in re.split(f"[{re.escape(ifs)}]+" if ifs and is_known(ifs) else r"(?!)", line.strip(" \t")) if piece]
     if is_array:
-        values[names[0]] = pieces
+        variables.set(names[0], pieces)
         return Out("", [place])
     for number, name in enumerate(names):
         is_last = number == len(names) - 1
-        values[name] = (
+        value = (
             " ".join(pieces[number:])
             if is_last and len(names) > 1
             else line.strip(" \t")
             if is_last
             else "".join(pieces[number : number + 1])
         )
+        variables.set(name, value)
     return Out("", [place])
 
 
@@ -247,7 +256,7 @@ def read_lines(machine: Machine, call: Call) -> Out:
     if _NAME.fullmatch(name):
         is_few = call.stdin is not None and is_known(call.stdin.text) and call.stdin.text.count("\n") <= 256
         lines = call.stdin.text.splitlines() if call.stdin and is_few else [machine.unknowns.make((name,), (place,))]
-        machine.variables.values[name] = lines
+        machine.variables.set(name, lines)
     return Out("", [place])
 
 
@@ -258,8 +267,8 @@ def printf(machine: Machine, call: Call) -> Out:
     name = words[1] if len(words) > 2 and words[0] == "-v" else ""
     made = decoding.printed("printf", words[2:] if name else words, None)
     text = machine.unknowns.blur(*words) if made is None else made
-    if _NAME.fullmatch(name):
-        machine.variables.values[name] = text
+    if name:
+        machine.variables.set(name, text)
         return Out("", [place])
     return Out(text, [place])
 
@@ -283,7 +292,7 @@ def getopts(machine: Machine, call: Call) -> Out:
     """`getopts`: a variable that nobody knows."""
     for name in (call.at(2), "OPTARG"):
         if _NAME.fullmatch(name):
-            machine.variables.values[name] = machine.unknowns.make((name,))
+            machine.variables.set(name, machine.unknowns.make((name,)))
     return Out("", [machine.emit(call)])
 
 

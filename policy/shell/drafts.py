@@ -8,7 +8,10 @@ from policy.shell.values import Field
 
 def commands_of(machine: Machine) -> tuple[Command, ...]:
     """Return what was found, in its order."""
-    return tuple(_command(machine, draft) for draft in machine.drafts)
+    found = [_command(machine, draft) for draft in machine.drafts]
+    if noted := machine.variables.noted:
+        found.append(Command("", (), tuple([(name, Word(None)) for name in sorted(noted)])))
+    return tuple(found)
 
 
 def _command(machine: Machine, draft: Draft) -> Command:

@@ -24,7 +24,7 @@ from policy.shell import (
 )
 from policy.shell.args import args_of
 from policy.shell.commands import Command, Program, Word
-from policy.shell.file_table import DOES_NOTHING, RUNS, WHOLE
+from policy.shell.file_table import DOES_NOTHING, WHOLE
 from policy.shell.following import follow
 from policy.shell.found import Found, Handler
 from policy.shell.habits import (
@@ -163,7 +163,7 @@ class _Text:
         if command.name == "kill":
             for index in {index for word in command.words for index in word.outputs}:
                 system_commands.killed(self._chain(index), found)
-        for word in args_of(command, RUNS.get(command.name, ()), single=command.name == "go").all(*RUNS.get(command.name, ())):
+        for word in file_commands.programs_of_options(command):
             found.add("execute", scope_of_file(found.place(word)), word.known)
         editing.in_place(command, found)
         built(command, found, self._source_scopes)

@@ -10,7 +10,7 @@ from policy.shell.escapes import ansi_c
 from policy.shell.parsing import Parser
 from policy.shell.sums import NotCounted, count
 from policy.shell.tree import Arith, Array, Lit, Param, Parts, Proc, Seq, Sub
-from policy.shell.values import GLOB, HERE, HOME, MAX_VALUE, TOO_MUCH, Field, Unknowns, glob_text, is_known
+from policy.shell.values import GLOB, HERE, HOME, MAX_VALUE, OWN_NAME, TOO_MUCH, Field, Unknowns, glob_text, is_known
 
 Value = str | list[str]
 MAX_FIELDS = 256
@@ -29,12 +29,18 @@ _ALWAYS = {
 _FROM_OUTSIDE = frozenset("USER LOGNAME UID EUID PPID RANDOM SECONDS HOSTNAME TMPDIR EDITOR PAGER TERM LANG DISPLAY LINENO OLDPWD".split())
 """Variables that are set, to what nobody knows here."""
 
+_SETS = re.compile(r"(?:[^=!<>]|<<|>>)=(?!=)|\+\+|--")
+"""What sets a variable within a sum."""
+_SUM_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
 
 class Variables:
     """The variables of a shell, and its arguments; None as arguments where they are not known."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
+        self.noted: set[str] = set()
+        """What was set other than by an assignment, as by a loop, if programs may read it; of all copies together."""
         self.exported: set[str] = set()
         self.arguments: list[str] | None = []
 
@@ -44,7 +50,17 @@ class Variables:
         new.values = {name: self.values[name] for name in self.exported if name in self.values} if is_child else dict(self.values)
         new.exported = set(self.exported)
         new.arguments = self.arguments
+        new.noted = self.noted
         return new
+
+    def set(self, name: str, value: Value) -> None:
+        """Set a variable, other than by an assignment."""
+        self.values[name] = value
+        self.note(name)
+
+    def note(self, *names: str) -> None:
+        """Note that variables are set."""
+        self.noted.update(name for name in names if not OWN_NAME.fullmatch(name))
 
 
 class Runs(Protocol):
@@ -244,6 +260,8 @@ class Expander:
     def sum(self, parts: Parts) -> str:
         """Count `$((...))`; one that assigns does so."""
         text = self.text(parts)
+        if _SETS.search(text):
+            self.runs.variables.note(*_SUM_NAME.findall(text))
         assigned = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:(\+\+|--)|([-+*/%&|^]|<<|>>)?=(?!=)(.*))", text, re.ASCII | re.DOTALL)
         try:
             if assigned is None:
@@ -348,6 +366,8 @@ class Expander:
             return "" if is_empty and text is not None else other
         if not is_empty or op == "?":
             return self.unknowns.make((name,)) if value is None else value
+        if op == "=":
+            self.runs.variables.note(name)
         if name in _FROM_OUTSIDE and text is None:
             return self.unknowns.make((name,))
         if op == "=":

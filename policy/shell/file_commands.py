@@ -6,9 +6,9 @@ from functools import cache
 from policy.effects import Scope
 from policy.paths import Place
 from policy.paths import place as place_of
-from policy.shell.args import Args, args_of, tail
+from policy.shell.args import Args, args_of, full_name, tail
 from policy.shell.commands import Command, Word
-from policy.shell.file_table import LINES
+from policy.shell.file_table import LINES, RUNS
 from policy.shell.found import Found, Handler
 
 _COUNTS = frozenset(
@@ -20,25 +20,50 @@ _EDITORS = frozenset("ed ex vi vim nvim nano pico emacs micro joe kak hx jed mce
 
 
 @cache
-def table() -> dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str]]]:
-    """The table by name: roles of operands, roles of options' values, and options after which the first operand is no text."""
-    found: dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str]]] = {}
+def table() -> dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]]:
+    """The table by name: roles of operands, roles of options' values, options after which the first operand is no text, and options
+    that take the next word."""
+    found: dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]] = {}
     for line in re.sub(r"\n +", " ", LINES).splitlines():
         names, _, rest = line.partition(" : ")
         roles, _, options = rest.partition(";")
         values = dict(option.split("=", 1) for option in options.split() if "=" in option)
         untexted = frozenset(option.split("!", 1)[0] for option in options.split() if "!" in option)
+        valued = frozenset(option for option, role in values.items() if role != "?")
         for name in names.split():
-            found.setdefault(name, (tuple(roles.split()), values, untexted))
+            found.setdefault(name, (tuple(roles.split()), values, untexted, valued))
     return found
 
 
 def knows_options(command: Command) -> bool:
     """Are all of its long options in the table? A short one is a letter, which changes how these commands print."""
-    _, values, untexted = table()[command.name]
-    args = args_of(command, values)
+    _, values, untexted, valued = table()[command.name]
+    args = args_of(command, valued)
     given = (*args.flags, *(name for name, _ in args.values))
     return all(not name.startswith("--") or name in values or name in untexted for name in given)
+
+
+_ROOTED = re.compile(r"(?:-[A-Za-z]+)?([/~].*|(?:.*/)?\.\.(?:/.*)?)", re.DOTALL)
+
+
+def strays(command: Command) -> list[str]:
+    """Return the paths that lead out of the folder and of which nothing says what the command does with them: it may write there."""
+    row = table().get(command.name)
+    is_described = command.name in HANDLERS or command.name in ("sed", "gsed") or (row is not None and row[0] != ("b*",))
+    found = []
+    for word in command.words[1:]:
+        text = word.known
+        name, sign, _ = text.partition("=")
+        if is_described and not (sign and text.startswith("--") and (row is None or full_name(name, row[1]) not in row[1])):
+            continue
+        found += [rooted[1] for piece in re.split("[=:,]", text) if (rooted := _ROOTED.fullmatch(piece)) is not None]
+    return found
+
+
+def programs_of_options(command: Command) -> list[Word]:
+    """Return the values of its options that are programs, which it runs."""
+    options = RUNS.get(command.name, ())
+    return args_of(command, options, single=command.name == "go").all(*options) if options else []
 
 
 _SAVES = re.compile(r"[+:]?\s*(?:w|write|sav|saveas|wq)!?\s+(?!\s*!)([^|\s]+)")
@@ -62,8 +87,8 @@ def by_table(command: Command, found: Found) -> bool:
     row = table().get(command.name)
     if row is None:
         return False
-    roles, values, untexted = row
-    args = args_of(command, values)
+    roles, values, untexted, valued = row
+    args = args_of(command, valued)
     for name, value in args.values:
         _apply(values.get(name, "t"), value, args, found)
     if untexted and args.has(*untexted):

@@ -1,8 +1,9 @@
 """What ordinary programs do with the files they name: one line a family.
 
 `NAMES : OPERANDS ; OPTIONS`, going on in indented lines. Operands are roles in order, and the one with a `+` or `*` takes what is left
-between the others: `r+ w` reads all but the last. Roles: `r` read, `w` write, `d` delete, `m` moved away (read and deleted), `t` text.
-Options take a value with a role after `=`; `-x!r` says that with this option the first operand is no text.
+between the others: `r+ w` reads all but the last. Roles: `r` read, `w` write, `d` delete, `m` moved away (read and deleted), `t` text,
+`b` what a build needs. Options take a value with a role after `=`, which is `?` where it never stands in the next word; `-x!r` says that
+with this option the first operand is no text.
 """
 
 LINES = """
@@ -25,7 +26,7 @@ file stat readlink realpath basename dirname pathchk ls dir vdir lsd exa eza tes
     namei findmnt : t* ; -c=t -f=t -d=t -n=t
 du df ncdu dust lsblk blkid lsof fuser : t*
 grep egrep fgrep zgrep pgrep rgrep rg ag ack ack-grep sift ugrep xzgrep bzgrep : t r* ; -e=t -f=r -A=t -B=t -C=t -m=t -d=t --include=t
-    --exclude=t --exclude-dir=t -g=t -t=t -T=t -M=t --max-depth=t --type=t --glob=t -u=t --color=t -e!r -f!r --files!r --regexp=t
+    --exclude=t --exclude-dir=t -g=t -t=t -T=t -M=t --max-depth=t --type=t --glob=t -u=t --color=? -e!r -f!r --files!r --regexp=t
     --regexp!r
 jq gojq jaq : t r* ; --arg=tt --argjson=tt --slurpfile=tr --rawfile=tr -f=r --from-file=r -L=t --indent=t -f!r
 xmllint xmlstarlet xpath pup htmlq csvcut csvlook csvgrep mlr miller xsv : r* ; --xpath=t --schema=t --output=w -c=t -o=w -d=t
@@ -39,7 +40,7 @@ cp gcp : r+ w ; -t=w --target-directory=w -S=t --suffix=t
 install ginstall : r+ w ; -t=w --target-directory=w -m=t -o=t -g=t -S=t --mode=t --owner=t --group=t
 mv gmv : m+ w ; -t=w --target-directory=w -S=t --suffix=t
 rename prename perl-rename : t w* ;
-rm grm unlink rmdir srm rimraf del-cli del trash-cli : d* ; --interactive=t
+rm grm unlink rmdir srm rimraf del-cli del trash-cli : d* ; --interactive=?
 secure-delete sfill : d* ; -n=t -s=t --iterations=t --size=t --random-source=t -l=t -p=t
 trash trash-put gio-trash rip : t*
 split csplit : r w ; -b=t -l=t -n=t -C=t -a=t -f=w -n=t --bytes=t --lines=t --prefix=w
@@ -59,7 +60,7 @@ date cal uptime uname hostname whoami id groups who w users last lastlog finger 
     local typeset readonly return exit break continue pushd popd dirs pwd cd logout true disown trap getopts : t*
 pytest tox nox jest mocha vitest eslint prettier black ruff flake8 mypy pylint tsc rustc gcc g++ cc c++ clang clang++ cmake ctest ninja
     meson javac ld ar ranlib nm objdump strip ldd size addr2line gcov lcov gprof valgrind perf shellcheck shfmt hadolint yamllint
-    markdownlint golangci-lint staticcheck protoc : t*
+    markdownlint golangci-lint staticcheck protoc : b* ; --junitxml=w --junit-xml=w --output-file=w
 """.strip()
 """Names that stand here are known: what they do is all that is listed, besides their redirects."""
 DOES_NOTHING = frozenset("true false : exit return test [ [[ wait".split())

@@ -12,7 +12,7 @@ from policy.shell.found import Found, Handler
 _GLOBAL = ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env", "--super-prefix")
 _VALUED = (
     "-m", "-C", "-c", "-b", "-B", "-o", "-u", "-s", "-X", "-n", "-S", "-e", "-j", "--message", "--depth", "--branch", "--origin",
-    "--upload-pack", "--format",
+    "--upload-pack", "--format", "--output", "--output-directory", "--export-marks",
     "--author", "--date", "--since", "--until", "--grep", "--push-option", "--receive-pack", "--exec", "--config", "--template",
     "--reference", "--repo", "--file",
     "--onto", "--strategy", "--max-count", "--index-filter", "--tree-filter", "--msg-filter", "--env-filter", "--commit-filter",
@@ -61,6 +61,7 @@ def _git(command: Command, args: Args, found: Found) -> None:
     handler = _VERBS.get(verb)
     if handler is not None:
         handler(rest, [word.known for word in words[1:]], found)
+    found.write(*rest.all("--output", "--output-directory", "--export-marks", *(("-o",) if verb == "format-patch" else ())))
     for name, value in rest.values:
         # of `rebase` it is a command for this machine, which stands in the list by itself
         if (

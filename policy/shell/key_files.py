@@ -49,7 +49,7 @@ def add_given(command: Command, found: Found, left: list[int], *, is_unknown: bo
     """
     if command.name in _NAMES or not command.name:
         return
-    roles = table().get(command.name, ((), {}, frozenset()))[0]
+    roles = table().get(command.name, ((),))[0]
     has_text = command.name in _TEXTS or (roles[:1] == ("t",) and len(roles) > 1)
     programs = [program.text.text for program in command.programs]
     option = ""

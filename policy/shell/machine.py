@@ -312,10 +312,9 @@ class Machine(State):
 
     def loop_for(self, node: For, stdin: Out | None) -> Out:
         """Run `for`."""
-        values = self.variables.values
         if not node.name:
             for name in counted(self.expander.text(node.parts)):
-                values[name] = self.unknowns.make((name,))
+                self.variables.set(name, self.unknowns.make((name,)))
             return self.together(self.turns(node.body, stdin))
         if node.words is None:
             known = self.expander.lookup("@")
@@ -327,12 +326,12 @@ class Machine(State):
         if len(fields) > MAX_TURNS or any(field.is_many for field in fields):
             # One turn for all that are not known, or are numbers; one for each other.
             first = fields[0] if len(fields) == 1 else None
-            values[node.name] = first.text if first else self.unknowns.blur(*(field.text for field in fields))
+            self.variables.set(node.name, first.text if first else self.unknowns.blur(*(field.text for field in fields)))
             outs = self.turns(node.body, stdin)
             turns = [field for field in fields if is_known(field.text) and not field.text.isdigit()]
         for field in turns:
             self.budget.spend(1_024)
-            self.variables.values[node.name] = field.text
+            self.variables.set(node.name, field.text)
             outs.append(self.run(node.body, stdin))
         return self.together(outs)
 

@@ -8,6 +8,7 @@ import re
 
 from policy.shell.budget import Budget, NotRead, OutOfWork
 from policy.shell.tree import Assign, Case, Chain, For, Func, Group, If, Lit, Node, Parts, Pipe, Redir, Seq, Simple, Test, While
+from policy.shell.values import OWN_NAME
 from policy.shell.words import ASSIGN, Words
 
 _PLAIN_WORD = re.compile(r"[ \t]*([^ \t\n|&;<>()'\"\\$`#][^ \t\n|&;<>()'\"\\$`]*+)(?=[ \t\n]|\Z)")
@@ -344,6 +345,8 @@ class Parser(Words):
         self.at = found.end()
         self.blanks()
         fd = (0 if op[0] == "<" else 1) if number is None else int(number) if number.isdigit() else -1
+        if fd < 0 and not OWN_NAME.fullmatch(number[1:-1]):
+            self.errors.append("name: a redirect sets a variable that programs read")
         start = self.at
         redir = Redir(op, fd, self.word())
         if op in ("<<", "<<-"):

@@ -38,6 +38,20 @@ _OPTION_VALUES = {
 }  # fmt: skip
 _MODULES = frozenset("pip uv pipx poetry pdm pytest tox nox twine ansible awscli httpie".split())
 """Modules of Python that are programs of the same name."""
+_RUNNERS = {
+    "cProfile": "os",
+    "profile": "os",
+    "pdb": "",
+    "ipdb": "",
+    "trace": "fC",
+    "runpy": "",
+    "coverage": "",
+    "debugpy": "",
+    "doctest": "o",
+}
+"""Modules of Python that run another module or a file, and their options that take a value."""
+_INTERACTIVE = frozenset(("python", "node", "lua"))
+"""Languages whose option `-i` reads more program text after the first."""
 _MAX_RUNS = 32
 _FIRST_IS_TEXT = ("awk", "sed")
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
@@ -144,6 +158,7 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
     at = 1
     has_text = False
     words = call.fields
+    reads_more = language in _INTERACTIVE and call.stdin is not None and any(re.match(r"-[a-zA-Z]*i", word.text) for word in words[1:])
     while at < len(words):
         text = words[at].text
         option, sign, value = text.partition("=")
@@ -163,10 +178,18 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
                 is_attached = bool(attached) and language not in ("perl", "ruby", "node")
                 found.append(Program(language, machine.word(attached if is_attached else call.at(at + 1)), "argument"))
                 at += 1 if is_attached else 2
+                if language == "python" and not has_text:
+                    # what follows are the program's own words
+                    break
                 continue
+            if language == "python" and taking and text[taking] == "m" and not found and not has_text:
+                is_attached = taking < len(text) - 1
+                behind = words[at + 1 if is_attached else at + 2 :]
+                named = text[taking + 1 :] if is_attached else call.at(at + 1)
+                if named in _MODULES and not reads_more:
+                    return machine.dispatch(machine, call.inner([Field(named), *behind], name))
+                found += run_by_module(machine, call, named, behind, name)
             if taking and taking == len(text) - 1:
-                if language == "python" and text[taking] == "m" and call.at(at + 1) in _MODULES:
-                    return machine.dispatch(machine, call.inner([Field(call.at(at + 1)), *words[at + 2 :]], name))
                 if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (text[taking] == "m" and language == "python"):
                     has_text = True
                     found += files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []
@@ -180,6 +203,8 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
         at += 1
     if not found and not has_text:
         found = program_behind(machine, call, language, at)
+    if reads_more:
+        found += program_behind(machine, call, language, len(words))
     if language == "vim":
         found += [Program("vim", machine.word(text[1:]), "argument") for text in texts(words[1:]) if text.startswith("+") and len(text) > 1]
     place = machine.emit(call, *found)
@@ -189,6 +214,22 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
     if language in ("awk", "sed"):
         return Out(machine.unknowns.make((), (place,)), [place])
     return machine.unknown_output(place)
+
+
+def run_by_module(machine: Machine, call: Call, module: str, words: list[Field], name: str) -> list[Program]:
+    """Return the program text that a module of Python is given; run the module or the file that it runs."""
+    if module == "timeit":
+        # its words are lines of one program; options only say how often it runs, or hold lines themselves
+        lines = [re.sub(r"-(?:-[\w-]+=?|[a-z])", "", text, count=1) if text.startswith("-") else text for text in texts(words)]
+        return [Program("python", machine.word("\n".join(lines)), "argument")]
+    if module in ("code", "asyncio"):
+        return program_behind(machine, call, "python", len(call.fields))
+    if module in _RUNNERS:
+        start = 1 if module == "coverage" else 0
+        at = after_options(words, start, _RUNNERS[module], ("rcfile", "listen", "connect", "source", "outfile"))
+        is_module = "-m" in texts(words[:at])
+        machine.dispatch(machine, call.inner([Field("python"), *[Field("-m")] * is_module, *words[at:]], name))
+    return []
 
 
 def program_behind(machine: Machine, call: Call, language: str, at: int) -> list[Program]:

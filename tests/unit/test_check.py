@@ -54,6 +54,9 @@ def test_a_default_that_lets_everything_pass_is_said_loudly(steps: str, passes: 
         ("[{use: tool_rules}]", "tool_rules: it has no rules"),
         ("[{use: tool_rules, deny: []}]", "tool_rules: it has no rules"),
         ("[{use: tool_rules, allow: [{tool: read}, {tool: ['x', '*']}]}]", "a rule of `allow` names every call"),
+        ("[{use: tool_rules, allow: [{tool: '**'}]}]", "a rule of `allow` names every call"),
+        ("[{use: tool_rules, allow: [{tool: {re2: '.*'}}]}]", "a rule of `allow` names every call"),
+        ("[{use: tool_rules, allow: [{executor: [client, provider, mcp, nested]}]}]", "a rule of `allow` names every call"),
         ("[{use: tool_judge, model: demo-judge, tools: []}]", "so no call is judged"),
         ("[{use: tool_judge, model: demo-judge, only: []}]", "so no call is judged"),
         ("[{use: control, monitors: [{use: shell}]}]", "nothing is done about its scores"),
@@ -85,6 +88,7 @@ def test_a_series_that_can_refuse_nothing_is_a_mistake_unless_it_says_noop(steps
         ("use: tool_rules, deny: [{executor: client, server: x}]", "deny.0", "the rule is about no call"),
         ("use: tool_rules, deny: [{sql: {dialect: any, kinds: []}}]", "deny.0", "so the rule finds none"),
         ("use: tool_rules, deny: [{does: {effects: [network], scope: [project]}}]", "deny.0.does", "nothing is asked over a network"),
+        ("use: tool_rules, deny: [{shell: {effects: [write], scope: [loopback]}}]", "deny.0.shell", "no file is in the scope 'loopback'"),
         ("use: text_replace, rules: [{find: a, replace: a}]", "rules.0", "so nothing changes"),
     ],
 )  # fmt: skip

@@ -93,6 +93,14 @@ def test_a_bare_name_means_the_only_namespaced_tool_of_that_name(namespace: str 
     assert not released_names(outputs)
 
 
+@pytest.mark.parametrize("namespace", [None, "c"])
+def test_a_name_that_several_namespaces_offer_is_released_under_none(namespace: str | None) -> None:
+    call = RM | ({"namespace": namespace} if namespace else {})
+    outputs, records = decided([space("a", BASH), space("b", BASH)], call, deny=[{"tool": "a.bash"}])
+    assert not released_names(outputs)
+    assert [(r.name, r.verdict, r.reason) for r in records] == [("bash", "block", "ambiguous_name")]
+
+
 @pytest.mark.parametrize(
     ("name", "namespace", "means"),
     [

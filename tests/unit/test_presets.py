@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -120,3 +121,132 @@ def test_what_no_rule_of_strict_names_does_not_pass_whatever_it_is_called() -> N
             arguments = {"command": name + words}
             call = ToolCall(0, 0, "i", "bash", json.dumps(arguments), arguments, None)
             assert any(policy.on_tool_call(call) != ALLOW for policy in policies), arguments
+
+
+def is_stopped(name: str, tool: str, arguments: dict[str, Any], **options: object) -> bool:
+    policies, _ = load([step(name, **options)], session_version="1", config=Config())
+    call = ToolCall(0, 0, "i", tool, json.dumps(arguments), arguments, None)
+    return any(policy.on_tool_call(call) != ALLOW for policy in policies)
+
+
+PLACES: dict[str, object] = {"project": "/srv/app", "home": "/home/u", "hosts": ["docs.example.org"]}
+OUTSIDE = """
+git show --output=../../x.txt
+git -C /etc status
+git -c core.pager=./x diff
+go build -o /usr/local/bin/ls .
+gofmt -w /etc/x
+cargo build --target-dir=/home/u
+cargo build --target-dir /home/u
+pytest -o cache_dir=/home/u/x
+pytest --cov-report=html:/home/u/x
+ruff check --output-file=/home/u/x
+sort --compr /tmp/x f
+sort --compress-program=./x f
+go test -exec ./x ./...
+make DESTDIR=/home/u install
+npm run build -- --outDir=/home/u
+npx other
+for PATH in ./x; do ls; done
+select PATH in a; do ls; done
+for ((PATH=1;PATH<2;PATH++)); do ls; done
+printf -v PATH %s ./x; git status
+printf -v "$(cat n)" %s ./x; ls
+((PATH=1)); ls
+((a=1,PATH=2)); ls
+echo $((PATH+=1)); ls
+read PATH <<< ./x; ls
+read -a PATH < x; ls
+echo ${GIT_DIR:=./x}; git status
+echo ${EDITOR=./x}; git commit
+ls {PATH}>x; ls
+export PATH=./x; ls
+export $(cat .env); ls
+declare -n r=PATH; r=./x; ls
+HOME=./x git diff
+XDG_CONFIG_HOME=./x git diff
+RUSTC_WRAPPER=./x cargo build
+GOFLAGS=-toolexec=./x go build
+RIPGREP_CONFIG_PATH=./x rg x
+GIT_TRACE=/home/u/x git status
+PYTEST_ADDOPTS=--junitxml=/home/u/x pytest
+npm_config_script_shell=./x npm test
+http_proxy=http://x.example git status
+GIT_PAGER=./x git diff
+"""
+WITHIN = """
+git diff --output=notes.txt
+git --no-pager diff
+git -C . status
+git log --oneline -5 origin/main
+git commit -m "fix /etc/hosts parsing"
+go build -o bin/app .
+go test ./...
+cargo test
+gofmt -w .
+pytest --basetemp=/tmp/x -k "a and b" tests/x.py::test_y
+make -C src test
+npm test
+npm run build
+npx tsc --noEmit
+npx eslint src
+set -e; pytest
+export CI=1; pytest
+LC_ALL=C PAGER=cat git diff
+cat x | while IFS= read -r line; do echo "$line"; done
+for f in a b; do echo $((i++)) $f; done
+sleep 1; command -v rg; type ls; which python
+find . -name '*.py' -exec grep -l y {} +
+grep -r --line-number x .
+rg --hidden x .
+cp a .
+sed -n '/foo/p' src/x
+sort --reverse --key=2 x
+"""
+
+
+@pytest.mark.parametrize("command", OUTSIDE.strip().splitlines())
+def test_strict_vouches_for_no_option_and_no_variable_that_leads_outside(command: str) -> None:
+    assert is_stopped("strict", "bash", {"command": command}, **PLACES)
+
+
+@pytest.mark.parametrize("command", WITHIN.strip().splitlines())
+def test_strict_lets_everyday_work_in_the_project_pass(command: str) -> None:
+    assert not is_stopped("strict", "bash", {"command": command}, **PLACES)
+
+
+URL = "https://docs.example.org/3/"
+FROM_TOOLS: list[tuple[str, str, dict[str, Any], bool]] = [
+    ("strict", "http_request", {"url": URL, "body": "secret"}, True),
+    ("strict", "http_request", {"url": URL, "method": "GET", "body": "secret"}, True),
+    ("strict", "http_request", {"url": URL, "json": {"secret": 1}}, True),
+    ("strict", "http_request", {"url": URL, "method": "PURGE"}, True),
+    ("strict", "http_request", {"url": URL, "method": "OPTIONS"}, False),
+    ("strict", "fetch", {"url": URL, "prompt": "What is new?"}, False),
+    ("strict", "bash", {"command": "git", "args": ["status", ["; docker run x"]]}, True),
+    ("strict", "run", {"program": "ls", "parameters": ["-la", ["push"]]}, True),
+    ("strict", "run", {"program": "ls", "args": ["-la", {"x": "push"}]}, True),
+    ("strict", "run", {"program": "ls", "args": ["-la"]}, False),
+    ("strict", "exec_command", {"cmd": "ls", "shell": "/tmp/x"}, True),
+    ("strict", "exec_command", {"shell": "bash"}, True),
+    ("strict", "exec_command", {"cmd": "ls", "shell": "bash", "login": True, "workdir": "/srv/app"}, False),
+    ("strict", "replace", {"file_path": "a", "old_string": "a", "new_string": "b", "instruction": "Change it."}, False),
+    ("strict", "list_files", {"path": ".", "recursive": "true"}, False),
+    ("strict", "search_files", {"path": "src", "regex": "a b", "file_pattern": "*.py"}, False),
+    ("strict", "execute_command", {"command": "ls", "requires_approval": "false"}, False),
+    ("strict", "edit_file", {"target_file": "a.py", "instructions": "I will.", "code_edit": "x = 1"}, False),
+    ("strict", "NotebookEdit", {"notebook_path": "a.ipynb", "new_source": "x", "cell_id": "a", "edit_mode": "replace"}, False),
+    ("strict", "Grep", {"pattern": "a b", "path": "src", "-C": "3", "output_mode": "content"}, False),
+    ("database-readonly", "query", {"query": "select * from t where a=$1", "parameters": ["John Smith"]}, False),
+    ("database-readonly", "query", {"query": "select * from t where a=:n", "params": {"n": "John Smith"}}, False),
+    ("database-readonly", "query", {"query": "delete from t where a=$1", "parameters": ["John Smith"]}, True),
+    ("database-readonly", "query", {"query": "select 1", "parameters": [["; delete from t"]]}, True),
+    ("database-readonly", "mcp__supabase__execute_sql", {"project_id": "abc", "query": "select 1"}, False),
+    ("database-readonly", "bigquery_query", {"projectId": "abc", "location": "US", "dataset": "d", "query": "select 1"}, False),
+    ("database-readonly", "query", {"cluster": "a", "table": "b", "query": "select 1"}, False),
+]
+
+
+@pytest.mark.parametrize(("name", "tool", "arguments", "stopped"), FROM_TOOLS)
+def test_arguments_of_real_tools_are_read_whole(name: str, tool: str, arguments: dict[str, Any], stopped: bool) -> None:
+    assert is_stopped(name, tool, arguments, **(PLACES if name == "strict" else {})) == stopped
