@@ -15,22 +15,32 @@ from protocol.spans import span
 
 TELL = f"SELECT set_config('{SETTING}', %s, false)"
 _TODAY = "SELECT (sluice_agreed_now() AT TIME ZONE 'UTC')::date, extract(epoch FROM now())::float8"
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", None)
+"""A clock that nobody sets and that goes on while the machine sleeps: Linux has one."""
+_BOOTED_S = time.time() - time.clock_gettime(_SINCE_BOOT) if _SINCE_BOOT is not None else 0.0
 
 
 def clocks(redis_s: float) -> str:
     """Return the value of the setting: this process' clock and Redis', in seconds since 1970."""
-    return f"{time.time():.3f},{redis_s:.3f}"
+    return f"{_own_s():.3f},{redis_s:.3f}"
+
+
+def _own_s() -> float:
+    """What this process' clock says, or would say had nobody set it ahead since the start: on one machine all three are the same clock."""
+    return time.time() if _SINCE_BOOT is None else min(time.time(), _BOOTED_S + time.clock_gettime(_SINCE_BOOT))
 
 
 def today(connection: psycopg.Connection, redis_s: float) -> date:
     """Return the day (UTC) that is not over by the earliest of the three clocks. Raises InvalidRequest where they disagree."""
-    mine_s = time.time()
+    mine_s = _own_s()
     connection.execute(TELL.encode(), (clocks(redis_s),))
     row = connection.execute(_TODAY.encode()).fetchone()
     assert row is not None
     agreed: date | None = row[0]
     if agreed is None:
-        raise InvalidRequest(f"{_differing(mine_s, redis_s, row[1])}. Run NTP on these machines, then try again")
+        raise InvalidRequest(
+            f"{_differing(mine_s, redis_s, row[1])}. Run NTP on these machines, and start again what ran when a clock was set"
+        )
     return agreed
 
 

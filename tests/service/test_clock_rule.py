@@ -1,11 +1,13 @@
 """No single clock decides that something may go: whatever deletes or drops for age asks three clocks, also what is added later."""
 
 import re
+import time
 from pathlib import Path
 
 import psycopg
 import pytest
 
+import db.clocks
 from db.clocks import today
 from db.link import conninfo
 from protocol.errors import InvalidRequest
@@ -47,6 +49,16 @@ def test_nothing_outside_those_functions_deletes() -> None:
     deleting = {str(path.relative_to(ROOT)) for path in paths if _GOES.search(path.read_text(encoding="utf-8"))}
     functions = {f"db/migrations/{name}.py" for name in ("debugging", "dropping", "paging", "retaining", "sealed", "usage")}
     assert deleting - functions == OUTSIDE.keys() - functions
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock that nobody sets")
+def test_a_clock_that_was_set_ahead_since_the_start_makes_nothing_old(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one machine PostgreSQL, Redis and the process read the same clock, so all three were set."""
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        today(connection, time.time())
+        monkeypatch.setattr(db.clocks, "_BOOTED_S", db.clocks._BOOTED_S - 2 * 86_400)
+        with pytest.raises(InvalidRequest, match=r"PostgreSQL is 2\.0 days ahead"):
+            today(connection, time.time())
 
 
 @pytest.mark.parametrize("told", ["", "1", "1,2,3", "{now},{late}", "{early},{now}", "{now},"])
