@@ -1,4 +1,4 @@
--- Migrations: b3ff1d70698fd1592891c594ffd094a0472585ee08ce85dfc86d9640245e42e3
+-- Migrations: e7a65637dab1c92fb748540fe7ba0c8b471497aa61038551f9a47cad939482ab
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -639,7 +639,7 @@ CREATE FUNCTION public.sluice_hold_redis(known bigint, mine text) RETURNS bigint
         redis_run_id = mine, redis_seen_at = now()
     WHERE mine <> '' AND CASE WHEN mine <> redis_run_id THEN known >= redis_number OR redis_seen_at < now() - interval '120 s'
         ELSE known > redis_number OR redis_seen_at < now() - interval '5 s' END;
-    SELECT CASE WHEN mine = redis_run_id THEN redis_number WHEN known IS NULL AND mine NOT IN ('', redis_run_id) AND redis_seen_at > now() - interval '15 s' THEN -1 WHEN mine = '' OR known IS NULL THEN 0 END
+    SELECT CASE WHEN mine = redis_run_id THEN redis_number WHEN known IS NULL AND mine NOT IN ('', redis_run_id) AND redis_seen_at > now() - interval '10 s' THEN -1 WHEN mine = '' OR known IS NULL THEN 0 END
         FROM public.identity
 $$;
 
