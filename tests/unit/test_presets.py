@@ -250,3 +250,9 @@ FROM_TOOLS: list[tuple[str, str, dict[str, Any], bool]] = [
 @pytest.mark.parametrize(("name", "tool", "arguments", "stopped"), FROM_TOOLS)
 def test_arguments_of_real_tools_are_read_whole(name: str, tool: str, arguments: dict[str, Any], stopped: bool) -> None:
     assert is_stopped(name, tool, arguments, **(PLACES if name == "strict" else {})) == stopped
+
+
+def test_more_paths_in_options_than_are_looked_at_are_not_vouched_for() -> None:
+    for count, stopped in ((100, False), (300, True)):
+        paths = ":".join(f"/tmp/{number}" for number in range(count))
+        assert is_stopped("strict", "bash", {"command": f"pytest --cov-report={paths}"}, **PLACES) == stopped
