@@ -154,6 +154,7 @@ _HOST_KEYS = _words("host hostname server domain ip ip_address address")
 _URL = re.compile(r"(?:(?:jar|url|view-source|feed):){0,3}[A-Za-z][A-Za-z0-9+.-]{1,20}:[/\\]{1,3}\S", re.ASCII)
 _BODY_KEYS = _words("body data json payload form files content text params attachments message query fields variables")
 _HEADER_KEYS = _words("headers header http_headers extra_headers request_headers cookies")
+_SENDS = ("post", "put", "patch", "delete")
 _ASKS = ("", "get", "head", "options")
 """Methods that send no more than the address."""
 _TELLS = _words(
@@ -477,7 +478,8 @@ class _Finder:
         method = next((str(value[n]).lower() for n, k in keys.items() if k in ("method", "verb", "http_method")), "")
         body = "\n".join(text for n, k in keys.items() if k in _BODY_KEYS for text in every_text(value[n]))
         # a number or a key may tell as much as a text
-        sends = method not in _ASKS or any(value[n] for n, k in keys.items() if k in _BODY_KEYS)
+        is_verb = any(isinstance(item, str) and item.lower() in _SENDS for item in value.values())
+        sends = is_verb or method not in _ASKS or any(value[n] for n, k in keys.items() if k in _BODY_KEYS)
         headers = tuple(pair for n, k in keys.items() if k in _HEADER_KEYS for pair in pairs(value[n]))
         for url, argument in found:
             self._urls[UrlUse(url, argument, sends, body, headers)] = None

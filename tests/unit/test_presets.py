@@ -221,6 +221,7 @@ FROM_TOOLS: list[tuple[str, str, dict[str, Any], bool]] = [
     ("strict", "http_request", {"url": URL, "method": "GET", "body": "secret"}, True),
     ("strict", "http_request", {"url": URL, "json": {"secret": 1}}, True),
     ("strict", "http_request", {"url": URL, "method": "PURGE"}, True),
+    ("strict", "http_request", {"url": URL, "type": "POST"}, True),
     ("strict", "http_request", {"url": URL, "method": "OPTIONS"}, False),
     ("strict", "fetch", {"url": URL, "prompt": "What is new?"}, False),
     ("strict", "bash", {"command": "git", "args": ["status", ["; docker run x"]]}, True),
