@@ -5,17 +5,22 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tests.support.servers.product import Child, Product, Role
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.stores import Server
+from tests.support.servers.wrong_clock import WrongClock
 
 GRACE_S = 8.0
 """How long after a fault that clients may notice their calls may still end because of it."""
 ROLES: tuple[Role, ...] = ("policy", "gateway", "judge", "audit")
+STOPPED: tuple[tuple[Role, ...], ...] = (("gateway",), ("policy",), ("judge", "audit"))
+"""The order in which compose stops the roles: each has ended before the next is told."""
 _WEIGHTS = {"policy": 10, "judge": 3, "audit": 4, "gateway": 2}
+_DAYS_OFF = (-3.0, -30 / 86_400, 30 / 86_400, 45.0)
+"""A gateway whose clock is 30 s off takes calls, one that is days off does not."""
 
 
 @dataclass
@@ -29,10 +34,19 @@ class Fault:
 
 
 class Breaker:
-    """Breaks one thing after the other and mends it again. `ports` are those of the gateways."""
+    """Breaks one thing after the other and mends it again. `ports` are those of the gateways, `clocks` those of all processes of a role."""
 
-    def __init__(self, product: Product, valkey: Server, postgres: Server, proxies: dict[str, Proxy], ports: list[int], seed: int) -> None:
-        self._product, self._valkey, self._postgres, self._proxies = product, valkey, postgres, proxies
+    def __init__(
+        self,
+        product: Product,
+        valkey: Server,
+        postgres: Server,
+        proxies: dict[str, Proxy],
+        ports: list[int],
+        seed: int,
+        clocks: dict[Role, WrongClock],
+    ) -> None:
+        self._product, self._valkey, self._postgres, self._proxies, self._clocks = product, valkey, postgres, proxies, clocks
         self._random = random.Random(seed)
         self._port_of = dict(zip((c.pid for c in product.of("gateway")), ports, strict=True))
         self._buried: list[Child] = []
@@ -53,11 +67,15 @@ class Breaker:
     def run(self, is_over: Callable[[], bool]) -> None:
         """Break until it is over. In the main thread: servers started by another would end with it (sluice/processes.py)."""
         actions: list[tuple[int, Callable[[], bool]]] = [
-            (10, self._kill), (5, self._sleep), (5, self._terminate), (1, self._restart_valkey), (1, self._restart_postgres),
+            (10, self._kill), (5, self._sleep), (5, self._terminate), (2, self._restart_valkey), (1, self._restart_postgres),
             (4, self._cut_network), (2, self._silence_network), (2, self._slow_network),
+            (1, self._terminate_workers), (1, self._stop_all), (2, self._jump_clock),
         ]  # fmt: skip
+        deck: list[Callable[[], bool]] = []
         while not is_over():
-            action = self._random.choices([a for _, a in actions], [w for w, _ in actions])[0]
+            # each as often as its weight before any comes again: the rare ones come too
+            deck = deck or self._random.sample([a for _, a in actions], counts=[w for w, _ in actions], k=sum(w for w, _ in actions))
+            action = deck.pop()
             # as long as it is not known, as if clients could see it
             fault = Fault("", time.monotonic(), float("inf"), visible=True)
             self.faults.append(fault)
@@ -77,11 +95,11 @@ class Breaker:
         role = self._random.choices(ROLES, [_WEIGHTS[r] for r in ROLES])[0]
         return self._random.choice(self._product.of(role))
 
-    def _replace(self, child: Child) -> None:
-        self._buried.append(child)
-        port = self._port_of.pop(child.pid, None)
-        (fresh,) = self._product.start(child.role, port=port)
-        if port is not None:
+    def _replace(self, *children: Child) -> None:
+        self._buried += children
+        self._product.start(*(child.role for child in children if child.role != "gateway"))
+        for port in [self._port_of.pop(child.pid) for child in children if child.role == "gateway"]:
+            (fresh,) = self._product.start("gateway", port=port)
             self._port_of[fresh.pid] = port
 
     def _kill(self) -> bool:
@@ -95,11 +113,41 @@ class Breaker:
     def _terminate(self) -> bool:
         child = self._victim()
         self._name = f"{child.role} SIGTERM"
-        child.kill(signal.SIGTERM)
-        code = child.wait()
-        assert code == 0, f"{child.role} ended with {code} after SIGTERM:\n{child.tail()}"
+        self._end([child])
         self._replace(child)
         return child.role == "gateway"
+
+    def _end(self, children: Iterable[Child]) -> None:
+        children = list(children)
+        for child in children:
+            child.kill(signal.SIGTERM)
+        for child in children:
+            code = child.wait()
+            assert code == 0, f"{child.role} ended with {code} after SIGTERM:\n{child.tail()}"
+
+    def _terminate_workers(self) -> bool:
+        self._name = "policy, judge, audit SIGTERM at once"
+        workers = [child for roles in STOPPED[1:] for role in roles for child in self._product.of(role)]
+        self._end(workers)
+        self._replace(*workers)
+        # a new call waits for a worker, and may wait too long
+        return True
+
+    def _stop_all(self) -> bool:
+        self._name = "gateway, policy, judge, audit SIGTERM in compose's order"
+        living = [child for roles in STOPPED for role in roles for child in self._product.of(role)]
+        for roles in STOPPED:
+            self._end(child for child in living if child.role in roles)
+        self._replace(*living)
+        return True
+
+    def _jump_clock(self) -> bool:
+        role, days = self._random.choice(sorted(self._clocks)), self._random.choice(_DAYS_OFF)
+        self._name = f"{role} clock jumps and comes back"
+        self._clocks[role].set(days)
+        time.sleep(self._random.uniform(0.5, 3.0))
+        self._clocks[role].set(0)
+        return role == "gateway"
 
     def _sleep(self) -> bool:
         child = self._victim()
@@ -112,8 +160,9 @@ class Breaker:
         return child.role == "gateway"
 
     def _restart_valkey(self) -> bool:
-        self._name = "Valkey SIGKILL, restart"
-        self._valkey.kill(signal.SIGKILL)
+        number = self._random.choice((signal.SIGKILL, signal.SIGTERM))
+        self._name = f"Valkey {number.name}, restart"
+        self._valkey.kill(number)
         self._valkey.start()
         return True
 

@@ -46,6 +46,8 @@ class Attack:
     """Its client does not read the answer."""
     twice: bool = False
     """It sends headers twice that decide."""
+    chained: bool = False
+    """Some responses of which each goes on with the one before; `request` changes the first."""
     at_once: int = 1
     """So many of them begin at the same moment."""
     refused: bool = False
@@ -108,6 +110,11 @@ def _one_alone(body: Json, dialect: DialectName, source: random.Random) -> None:
         body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
 
 
+def _large_body(body: Json, dialect: DialectName, source: random.Random) -> None:
+    said = body["input" if dialect == "responses" else "messages"]
+    said.append({"role": "user", "content": "a" * source.randrange(14_000_000, 15_500_000)})
+
+
 def _routing(body: Json, dialect: DialectName, source: random.Random) -> None:
     name = source.choice(ROUTING)
     body[name] = [{"url": "http://x"}] if name == "mcp_servers" else "x"
@@ -159,6 +166,9 @@ ATTACKS: dict[str, Attack] = {
     "private addresses": Attack(_private_address, answers.harmless, refused=True),
     "headers twice": Attack(answer=answers.harmless, twice=True, refused=True),
     "a burst": Attack(answer=answers.harmless, at_once=300),
+    "large bodies": Attack(_large_body, answers.words, at_once=4),
+    "a chain": Attack(answer=answers.words, chained=True),
+    "a chain on a large body": Attack(_large_body, answers.words, chained=True),
     "an answer that nobody reads": Attack(answer=answers.much, unread=True),
 }
 

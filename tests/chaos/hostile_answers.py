@@ -204,5 +204,9 @@ def many_blocks(source: random.Random) -> Answer:
     return [_text("a ")] * source.randrange(1_000, 5_000)
 
 
+def words(source: random.Random) -> Answer:
+    return [("text", {"pieces": ["word "] * source.randrange(1, 50)})]
+
+
 def harmless(source: random.Random) -> Answer:
     return _calls((_id(source), "bash", json.dumps({"command": "ls"})))

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import aiohttp
 
 from protocol.request import DialectName
+from protocol.responses.ids import response_id
 from tests.chaos.hostile import ATTACKS, Attack
 from tests.support.checks.invariants import KEEPALIVES, Seen
 from tests.support.clients.readers import PATHS, request
@@ -80,14 +81,16 @@ def body_of(number: int, kind: Kind, dialect: DialectName, model: str) -> dict[s
     return body
 
 
-def attack_of(number: int, name: str, dialect: DialectName, model: str, source: random.Random) -> dict[str, Any]:
-    """The request of a hostile call."""
+def attack_of(number: int, name: str, dialect: DialectName, model: str, source: random.Random, after: str = "") -> dict[str, Any]:
+    """The request of a hostile call, which goes on with the response of the call `after`."""
     attack = ATTACKS[name]
     body = body_of(number, "hostile", dialect, attack.model or model)
     body["stream"] = source.random() < 0.5
     if attack.answer is not None:
-        body["messages"][0]["content"] = f"call {number}: attack {name}!"
-    if attack.request is not None:
+        body["input" if dialect == "responses" else "messages"][0]["content"] = f"call {number}: attack {name}!"
+    if after:
+        body["previous_response_id"] = response_id(after)
+    elif attack.request is not None:
         attack.request(body, dialect, source)
     return body
 
@@ -176,32 +179,40 @@ class Load:
 
     async def _attack(self, session: aiohttp.ClientSession, name: str) -> None:
         self._number += 1
-        calls = [self._one(session, self._number, name)]
-        for _ in range(ATTACKS[name].at_once - 1):
-            # numbers of their own, past those that are counted
-            self._extra += 1
-            calls.append(self._one(session, EXTRA + self._extra, name))
-        await asyncio.gather(*calls)
+        number, count = self._number, self._random.randint(3, 10) if ATTACKS[name].chained else ATTACKS[name].at_once
+        # numbers of their own, past those that are counted
+        more = range(EXTRA + self._extra + 1, EXTRA + self._extra + count)
+        self._extra += count - 1
+        if not ATTACKS[name].chained:
+            await asyncio.gather(*(self._one(session, each, name) for each in (number, *more)))
+            return
+        last = ""
+        for each in (number, *more):
+            last = await self._one(session, each, name, last) or last
 
-    async def _one(self, session: aiohttp.ClientSession, number: int, attack: str) -> None:
-        done = await self._call(session, number, attack)
+    async def _one(self, session: aiohttp.ClientSession, number: int, attack: str, after: str = "") -> str:
+        """Make a call; returns its id if it was served."""
+        done = await self._call(session, number, attack, after)
         if done is None:
             self.refused += 1
-            await asyncio.sleep(0.05)
-            return
+            # as long as all gateways are stopped, each refusal would cost the run a call
+            await asyncio.sleep(0.5)
+            return ""
         done.is_extra = number > EXTRA
         self.done.append(done)
         if done.seen.status == 503:
             await asyncio.sleep(0.2)
+        return done.seen.call_id if done.seen.status == 200 else ""
 
-    async def _call(self, session: aiohttp.ClientSession, number: int, name: str) -> Done | None:
+    async def _call(self, session: aiohttp.ClientSession, number: int, name: str, after: str) -> Done | None:
         kind, model = self._random.choice(KINDS), self._random.choice(MODELS)
         # attacks are written for two
         dialect: DialectName = self._random.choice(("openai", "anthropic", *(() if name else ("responses",))))
         url = self._random.choice(self._urls)
         headers: list[tuple[str, str]] = [("x-sluice-policy", POLICY.get(kind, "default")), ("authorization", f"Bearer {KEY}")]
         if name:
-            kind, body = "hostile", attack_of(number, name, dialect, model, self._random)
+            dialect = "responses" if ATTACKS[name].chained else dialect
+            kind, body = "hostile", attack_of(number, name, dialect, model, self._random, after)
             headers = _hostile_headers(ATTACKS[name], self._random)
         else:
             body = body_of(number, kind, dialect, model)

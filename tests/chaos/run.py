@@ -28,8 +28,11 @@ from tests.support.servers.ports import free_port
 from tests.support.servers.product import Product, Role, base_config, digest
 from tests.support.servers.proxy import Proxy, proxied
 from tests.support.servers.stores import Server, client, database, own_postgres, own_valkey
+from tests.support.servers.wrong_clock import WrongClock, wrong_clocks
 
 ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
+OF_CLOCKS: tuple[Role, ...] = ("gateway", "judge", "audit")
+"""Whose clocks jump. The check reads by a policy worker's clock when it took a call over (tests/chaos/test_clocks.py has wrong ones)."""
 SETTLE_S = 90.0
 SDK_EVERY = 10
 SIGNS = ("audit conflict", "a replay gave other outputs", "call broken", "Exception in callback", "task failed", "set aside")
@@ -54,7 +57,7 @@ def config(server: Upstream) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def stage(folder: Path) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream]]:
+def stage(folder: Path) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]]]:
     """Everything that the run needs, up and ready."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(upstream())
@@ -68,12 +71,14 @@ def stage(folder: Path) -> Iterator[tuple[Product, Server, Server, dict[str, Pro
             product.redis_urls[role] = proxies[f"{role}-redis"].url(valkey.url)
         proxies["audit-postgres"] = stack.enter_context(proxied(postgres.url))
         product.database_urls["audit"] = proxies["audit-postgres"].url(postgres.url)
+        clocks = dict(zip(OF_CLOCKS, stack.enter_context(wrong_clocks(len(OF_CLOCKS))), strict=True))
+        product.environments = {role: clock.env for role, clock in clocks.items()}
         stack.enter_context(product)
         ports = [product.port, free_port()]
         product.start("audit", "audit", "judge", "judge", "policy", "policy", "policy", "policy")
         for port in ports:
             product.start("gateway", port=port)
-        yield product, valkey, postgres, proxies, ports, server
+        yield product, valkey, postgres, proxies, ports, server, clocks
 
 
 def run(
@@ -91,11 +96,11 @@ def run(
 
     Without `attacks` nobody is hostile; where nothing `breaks`, every innocent call must be served as it should, whatever the hostile do.
     """
-    with stage(folder) as (product, valkey, postgres, proxies, ports, server):
+    with stage(folder) as (product, valkey, postgres, proxies, ports, server, clocks):
         load = Load(
             [f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls, hostile=hostile, attacks=attacks
         )
-        breaker = Breaker(product, valkey, postgres, proxies, ports, seed)
+        breaker = Breaker(product, valkey, postgres, proxies, ports, seed, clocks)
         began = time.monotonic()
         load.start()
         if breaks:

@@ -15,21 +15,10 @@ from tests.support.checks.sealed import verified
 from tests.support.clients.readers import joined, under_way
 from tests.support.servers.product import Product, base_config
 from tests.support.servers.proxy import proxied
-from tests.support.servers.stores import Server, client, own_postgres, own_valkey
+from tests.support.servers.stores import client, follow, own_postgres, own_valkey, promote
 from tests.support.waiting import wait_for, wait_until
 
 CALLS, WORDS = 18, 300
-
-
-def follow(replica: Server, primary: Server) -> None:
-    """Make one server a replica of another, with its password, and wait until it has all."""
-    place = urlsplit(primary.url)
-    assert place.password and place.port
-    with client(replica) as store:
-        raw: Any = store
-        raw.config_set("masterauth", place.password)
-        raw.replicaof("127.0.0.1", place.port)
-        wait_for(lambda: raw.info("replication")["master_link_status"] == "up", what="a replica that is in step")
 
 
 @pytest.mark.timeout(180)
@@ -43,12 +32,7 @@ def test_who_stays_on_the_old_primary_stops_and_every_call_is_right_on_record(tm
             product.start("audit", "judge", "policy", "gateway")
             readers = place.ask(CALLS, WORDS, gap_ms=30)
             under_way(readers, 10)
-            password = urlsplit(primary.url).password or ""
-            with client(primary) as store, client(replica) as promoted:
-                raw: Any = promoted
-                store.wait(1, 5000)
-                raw.replicaof("NO", "ONE")
-                raw.config_set("requirepass", password)
+            promote(replica, primary)
             moving.retarget("127.0.0.1", urlsplit(replica.url).port or 0)
             moving.reset()
             wait_for(lambda: all(child.process.poll() == 70 for child in stale), what="the stale processes stop", timeout_s=40)

@@ -121,6 +121,8 @@ class Product:
         self.redis_urls: dict[Role, str] = {}
         """Where a role finds Redis, where that is not `redis_url`: through a proxy."""
         self.database_urls: dict[Role, str] = {}
+        self.environments: dict[Role, Mapping[str, str]] = {}
+        """What stands in the environment of a role besides."""
         self.config_file = folder / "sluice.yaml"
         self.config_file.write_text(yaml.safe_dump(config))
         self.redis = redis.Redis.from_url(redis_url)
@@ -147,6 +149,7 @@ class Product:
                 "SLUICE_PORT": str(port or self.port),
                 "SLUICE_PAGES_URL": f"unix:{self.folder / 'pages.sock'}",
                 "PYTHONPATH": str(ROOT),
+                **self.environments.get(role, {}),
                 **(env or {}),
             }
             log = self.folder / f"{role}-{len(self.children)}.log"

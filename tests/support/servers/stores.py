@@ -22,6 +22,7 @@ from db.link import conninfo
 from db.migrations.migrate import upgrade
 from sluice import embedded
 from sluice.processes import Spec, spawn
+from tests.support.waiting import wait_for
 
 _START_S = 30.0
 
@@ -131,6 +132,28 @@ def client(server: Server) -> "Iterator[redis.Redis[Any]]":  # type: ignore[type
     """A fresh client of a Valkey, not through any proxy."""
     with redis.Redis.from_url(server.url, socket_timeout=10) as made:
         yield made
+
+
+def follow(replica: Server, primary: Server) -> None:
+    """Make one Valkey a replica of another, and wait until it has all."""
+    place = urlsplit(primary.url)
+    assert place.password and place.port
+    with client(replica) as store:
+        raw: Any = store
+        raw.config_set("masterauth", place.password)
+        raw.replicaof("127.0.0.1", place.port)
+        wait_for(lambda: raw.info("replication")["master_link_status"] == "up", what="a replica that is in step")
+
+
+def promote(replica: Server, primary: Server) -> None:
+    """Make a replica a primary of its own, with the password of the one that it followed."""
+    password = urlsplit(primary.url).password or ""
+    with client(primary) as store, client(replica) as promoted:
+        raw: Any = promoted
+        store.wait(1, 5000)
+        raw.replicaof("NO", "ONE")
+        raw.config_set("requirepass", password)
+    replica.url = replica.url.replace(urlsplit(replica.url).password or "", password)
 
 
 @contextmanager
