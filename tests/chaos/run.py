@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from protocol.config import Limits
 from tests.chaos import check
 from tests.chaos.breaking import Breaker
 from tests.chaos.hostile import ATTACKS, POLICIES
@@ -39,8 +40,8 @@ SIGNS = ("audit conflict", "a replay gave other outputs", "call broken", "Except
 """What no log may say, whatever breaks."""
 
 
-def config(server: Upstream) -> dict[str, Any]:
-    """Short leases and clocks, two upstreams, and policies for rules, judges and neither."""
+def config(server: Upstream, lease_s: float) -> dict[str, Any]:
+    """Short clocks, two upstreams, and policies for rules, judges and neither."""
     made = base_config()
     made["upstreams"] = {
         "up-openai": {"dialect": "openai", "base_url": server.url + "/v1"},
@@ -52,19 +53,24 @@ def config(server: Upstream) -> dict[str, Any]:
     made["demo"] = True
     made["policies"] |= POLICIES
     made["keys"].append({"name": "hostile", "sha256": digest(HOSTILE_KEY), "roles": ["client"], "policies": ["default", *POLICIES]})
-    made["limits"] |= {"redis_silent_s": 2.0, "keepalive_s": 1.0, "activity_s": 20.0, "drain_s": 7.0}
+    made["limits"] |= {"lease_s": lease_s, "redis_silent_s": 2.0, "keepalive_s": 1.0, "activity_s": 20.0, "drain_s": 7.0}
     return made
 
 
+Stage = tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]]
+
+
 @contextlib.contextmanager
-def stage(folder: Path) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]]]:
+def stage(
+    folder: Path, *, lease_s: float = 1.0
+) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]]]:
     """Everything that the run needs, up and ready."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(upstream())
         valkey, postgres = stack.enter_context(own_valkey(folder)), stack.enter_context(own_postgres(folder))
         with client(valkey) as admin:
             admin.config_set("appendfsync", "always")
-        product = Product(folder, valkey.url, postgres.url, config(server))
+        product = Product(folder, valkey.url, postgres.url, config(server, lease_s))
         proxies: dict[str, Proxy] = {}
         for role in ROLES:
             proxies[f"{role}-redis"] = stack.enter_context(proxied(valkey.url))
@@ -96,7 +102,8 @@ def run(
 
     Without `attacks` nobody is hostile; where nothing `breaks`, every innocent call must be served as it should, whatever the hostile do.
     """
-    with stage(folder) as (product, valkey, postgres, proxies, ports, server, clocks):
+    # where nothing breaks, the lease is the one that is shipped: a short one passes while attacker and innocents share the cores with Redis
+    with stage(folder, lease_s=1.0 if breaks else Limits().lease_s) as (product, valkey, postgres, proxies, ports, server, clocks):
         load = Load(
             [f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls, hostile=hostile, attacks=attacks
         )
