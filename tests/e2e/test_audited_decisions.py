@@ -36,7 +36,7 @@ def ask(product: Product, words: str) -> str:
 
 
 def reviews(product: Product, **given: str) -> Any:
-    return httpx.get(f"{product.url}/audit/reviews", params=given, headers=HEADERS).json()
+    return httpx.get(f"{product.url}/audit/reviews", params=given, headers=HEADERS, timeout=30).json()
 
 
 def test_every_decision_is_drawn_and_queued_once_whatever_becomes_of_its_worker(product: Product) -> None:
