@@ -24,6 +24,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange(2**32))
 
 
+FEW = 16
+"""A test of so many cases runs all of them."""
 TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
 
 
@@ -47,6 +49,22 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """For `-n auto` one process more than there are cores: a third of the time of most tests with servers is waiting."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run a seeded share of the cases of each test that has many: SLUICE_TEST_SHARE, all without it."""
+    share = float(os.environ.get("SLUICE_TEST_SHARE") or 1)
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = {
+        item
+        for test, all_cases in cases.items()
+        for item in random.Random(f"{SEED} {test}").sample(all_cases, max(0, len(all_cases) - max(FEW, round(share * len(all_cases)))))
+    }
+    if left_out and share < 1:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(tryfirst=True)
