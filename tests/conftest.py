@@ -1,5 +1,6 @@
 """Fixtures for every test: real servers once for each test process, so that pytest-xdist's workers do not meet."""
 
+import gc
 import os
 import random
 import shutil
@@ -83,6 +84,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Say in CI at once why a test failed: a run that is cut off has no summary."""
     if report.failed and os.environ.get("CI") and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\n{report.nodeid} ({report.when}, {report.duration:.1f} s)\n{report.longreprtext}", flush=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """What a module leaves open is found at its end."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
