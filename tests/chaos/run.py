@@ -124,7 +124,7 @@ def run(
             said = check.report(load.done, breaker, connection, seed=seed, seconds=lasted, refused=load.refused)
         found += load.failures + breaker.ended
         found += [
-            f"{child.log.name}: {line[:300]}"
+            f"{child.log.name}: {line[:2000]}"
             for child in product.children
             for line in child.log.read_text(errors="replace").splitlines()
             if any(sign in line for sign in SIGNS)

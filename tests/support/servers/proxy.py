@@ -81,6 +81,17 @@ class Proxy:
         """The server gets and does everything; no reply comes back (`reset` loses them)."""
         self._do(self._replies.is_open.clear)
 
+    def hold_replies_from(self, found: bytes) -> None:
+        """From the block of requests on that matches this regular expression, no reply comes back."""
+        pattern = re.compile(found, re.DOTALL)
+
+        def change(data: bytes) -> bytes:
+            if pattern.search(data):
+                self._replies.is_open.clear()
+            return data
+
+        self._requests.alter = change
+
     def hold_requests(self) -> None:
         """The server gets nothing; what it sends comes through."""
         self._do(self._requests.is_open.clear)
