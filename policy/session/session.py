@@ -174,16 +174,17 @@ class Session(Awaiting):
 
     def body(self, seq: int, raw: bytes) -> Mark:
         """Take a whole answer (status 200, no stream). While its verdict is `hold`, `whole_verdict` says what became of it."""
+        if self._upstream is None or self._blocks is None:
+            # refused; another owner had begun it, and asked upstream
+            return WITHHELD
         if self.call.endpoint == "count_tokens":
             return self._count(raw)
-        assert self._upstream is not None
         if self._turn is not None:
             self._turn.body(raw)
         try:
             events = codecs.decode_whole(self._upstream.dialect, raw, self._unknown)
         except RemoteProtocolError as error:
             return self._fail(error.message, seq)
-        assert self._blocks is not None
         self._at_eof, self._blocks.first_of_whole = True, self._offset
         return self.whole_verdict if (verdict := self._events(events, seq)[0]) == "hold" else verdict, -1
 
@@ -199,7 +200,8 @@ class Session(Awaiting):
 
     def error_status(self, status: int, raw: bytes, retry_after: str, *, seq: int = -1) -> Mark:
         """Take an error answer; its meaning is kept, its payload is not forwarded."""
-        assert self._upstream is not None and self._chain is not None
+        if self._upstream is None or self._chain is None:
+            return WITHHELD
         failed = extras.read_failure(DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None), self._chain)
         opening.note_account(self.out, failed, self._config, self._upstream.name)
         # in a later segment the answer was already paid for

@@ -1,7 +1,7 @@
 """The session by itself: what comes out for what goes in, and that a replay gives the same."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy
 from policy.session.effects import CallInfo, Dispatch, Effects, Output, Respond
 from policy.session.session import Session
 from protocol.config import Config
-from protocol.errors import NotFound
+from protocol.errors import NotFound, PolicyFailed
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, MessageStart, MessageStop, StopReason, TextDelta, UpstreamFailed
 from protocol.records import BlockRecord, CallRecord, EventRecord, JudgementRecord, ToolCallRecord
 
@@ -113,6 +113,28 @@ def test_a_refused_call_is_on_record_too() -> None:
     taken = session.drain()
     assert [type(r) for r in taken.records] == [CallRecord]
     assert isinstance(taken.outputs[0], Respond) and taken.end == "policy_not_found"
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "count_tokens"])
+def test_an_answer_to_a_call_that_was_refused_is_withheld(endpoint: str) -> None:
+    """An owner asked upstream and died; the next one finds that the request takes too long to check, and then what upstream said."""
+    call = CallInfo("c", 1, "openai", endpoint, "k", "", "nonce", "gw", "p", "r", False, 1_000)
+    fed: tuple[Callable[[Session], object], ...] = (
+        lambda session: session.chunks(1, [chunk({"content": "hi"}), DONE]),
+        lambda session: session.body(1, b"{}"),
+        lambda session: session.error_status(500, b"{}", ""),
+        lambda session: session.eof(),
+        lambda session: session.failed("upstream_timeout"),
+    )
+    marks = []
+    for feed in fed:
+        session = Session(call, [], Config())
+        session.refuse(PolicyFailed("it was given up"))
+        session.drain()
+        marks.append(feed(session))
+        taken = session.drain()
+        assert (taken.outputs, taken.records) == ([], [])
+    assert marks == [[("withheld", -1)] * 2, ("withheld", -1), ("withheld", -1), None, None]
 
 
 def test_an_allowed_call_is_released_whole_and_only_once_complete() -> None:
