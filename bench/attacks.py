@@ -196,10 +196,24 @@ async def judged_calls(attacker: Attacker) -> AsyncIterator[None]:
     await attacker.threads(40, lambda: attacker.ask("calls-128-0-64"))
 
 
+async def busy_cores(attacker: Attacker) -> AsyncIterator[None]:
+    """No attack: two processes that compute and ask nothing, as the attacker and the upstream do beside what they ask.
+
+    It tells what the machine itself adds where all share its cores. No gateway can do better than this row.
+    """
+    yield
+    busy = [await asyncio.create_subprocess_exec(sys.executable, "-c", "while True: pass") for _ in range(2)]
+    try:
+        await asyncio.gather(*(process.wait() for process in busy))
+    finally:
+        for process in busy:
+            process.kill()
+
+
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
-        large_bodies, long_open_bodies, going_on_with_much, referring_to_much, reading_much_again, asking_for_nothing,
+        busy_cores, large_bodies, long_open_bodies, going_on_with_much, referring_to_much, reading_much_again, asking_for_nothing,
         small_deltas, more_small_deltas, small_fragments, unread_answers, judged_calls,
     )
 }  # fmt: skip

@@ -67,9 +67,9 @@ def stage(
     """Everything that the run needs, up and ready."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(upstream())
-        valkey, postgres = stack.enter_context(own_valkey(folder)), stack.enter_context(own_postgres(folder))
-        with client(valkey) as admin:
-            admin.config_set("appendfsync", "always")
+        # with `everysec` a kill may lose what it had acknowledged; here nothing may be lost that is not named
+        valkey = stack.enter_context(own_valkey(folder, fsync="always"))
+        postgres = stack.enter_context(own_postgres(folder))
         product = Product(folder, valkey.url, postgres.url, config(server, lease_s))
         proxies: dict[str, Proxy] = {}
         for role in ROLES:

@@ -18,7 +18,7 @@ from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
-IDLE_S, ACTIVITY_S = 17.0, 4.0
+IDLE_S, ACTIVITY_S = 17.0, 8.0
 HANGS = """
 from policy.base import Policy
 

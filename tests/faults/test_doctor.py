@@ -27,6 +27,7 @@ from sluice.settings import load_config
 from streams import health, layout
 from streams.gateways import gateway_faults
 from tests.support.checks.record import fresh_database
+from tests.support.clients.commands import command as run_command
 from tests.support.servers.least import DATABASE, guarded_server, login_url, url_of
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, ROOT, Product, Role, base_config
@@ -65,8 +66,7 @@ class Patient:
             "SLUICE_REDIS_URL": redis_url, "SLUICE_DATABASE_URL": self.database_url, "SLUICE_CONFIG": str(self.product.config_file),
             "PYTHONPATH": f"{path}:{ROOT}",
         }  # fmt: skip
-        whole = [sys.executable, "-m", "sluice.cli", *command]
-        done = subprocess.run(whole, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        done = run_command(*command, env=environment)
         return done.returncode, done.stdout + done.stderr
 
     def ask(self, content: str = "hello", **more: Any) -> httpx.Response:

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +19,8 @@ from streams import layout
 from streams.connection import Connection
 from streams.identity import Identity
 from tests.support.checks.record import fresh_database, rows
-from tests.support.servers.product import KEY, ROOT, Product, base_config
+from tests.support.clients.commands import command as run_command
+from tests.support.servers.product import KEY, Product, base_config
 from tests.support.servers.stores import own_valkey
 from tests.support.waiting import wait_for
 
@@ -63,8 +62,7 @@ def start(product: Product, *command: str) -> tuple[int, str]:
         "SLUICE_CONFIG": str(product.config_file), "SLUICE_REDIS_URL": product.redis_url, "SLUICE_DATABASE_URL": product.database_url,
         "SLUICE_PORT": "0",
     }  # fmt: skip
-    whole = [sys.executable, "-m", "sluice.cli", *command]
-    done = subprocess.run(whole, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    done = run_command(*command, env=environment)
     return done.returncode, done.stderr.strip().splitlines()[-1]
 
 

@@ -4,11 +4,9 @@ import json
 import os
 import pty
 import re
-import subprocess
-import sys
 
 from tests.support.checks.record import rows
-from tests.support.clients.commands import sluice
+from tests.support.clients.commands import command, sluice
 
 
 def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> None:
@@ -52,8 +50,7 @@ def ask(url: str, answer: bytes, *arguments: str) -> str:
     try:
         os.write(here, answer)
         env = os.environ | {"SLUICE_DATABASE_URL": url, "NO_COLOR": "1", "TERM": "dumb"}
-        command = [sys.executable, "-m", "sluice.cli", *arguments]
-        done = subprocess.run(command, env=env, stdin=there, capture_output=True, text=True, timeout=60)
+        done = command(*arguments, env=env, terminal=os.ttyname(there))
         return done.stdout + done.stderr
     finally:
         os.close(here)

@@ -1,15 +1,14 @@
 """`sluice check` and the start of single processes, run for real: what is printed, and the exit code."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol.dialects import DIALECTS
+from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import own_environment
 
 ROOT = Path(__file__).parents[2]
 GOOD = """\
@@ -28,9 +27,7 @@ BASH = ("--try-call", "bash", '{"command": "rm -rf /"}')
 
 def sluice(*arguments: str, **environment: str) -> tuple[int, str, str]:
     """Run a command; return its exit code and what it wrote to standard output and standard error."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
-    command = [sys.executable, "-m", "sluice.cli", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=kept | environment, capture_output=True, text=True, timeout=45, check=False)
+    done = run_command(*arguments, env=own_environment() | environment)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ from sluice import VERSION
 from tests.support.checks.record import (
     fresh_database,
 )
-from tests.support.clients.commands import sluice
+from tests.support.clients.commands import command, sluice
 
 
 @pytest.fixture
@@ -68,5 +66,5 @@ def test_shells_can_complete() -> None:
         ("audit to", ["tool-calls"]), ("audit calls --state E", ["ENDED"]), ("audit tool-calls --verdict b", ["block"]),
     ):  # fmt: skip
         env = os.environ | {"_SLUICE_COMPLETE": "complete_bash", "COMP_WORDS": f"sluice {words}", "COMP_CWORD": str(len(words.split()))}
-        told = subprocess.run([sys.executable, "-m", "sluice.cli"], env=env, capture_output=True, text=True, timeout=60)
+        told = command(env=env)
         assert told.stdout.split() == completed, told.stderr

@@ -19,6 +19,8 @@ from protocol.config import Config, Key
 from sluice import doctor
 from sluice.errors import NotFit, SettingsError, Unavailable
 from tests.support.checks.record import call_id, call_record, fresh_database, judgement_record, rows
+from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import own_environment
 from tests.support.servers.ports import free_port
 from tests.support.servers.stores_shared import valkey_server
 
@@ -126,9 +128,7 @@ def test_gateway_needs_a_key_in_file_or_database(database_url: str) -> None:
 
 def sluice(*arguments: str, **environment: str) -> tuple[int, str]:
     """Run a command; return its exit code and the last line of what it said."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
-    command = [sys.executable, "-m", "sluice.cli", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env={**kept, **environment}, capture_output=True, text=True, timeout=30, check=False)
+    done = run_command(*arguments, env=own_environment() | environment)
     return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
 
 

@@ -1,12 +1,12 @@
 """`sluice eval`, run for real: what is printed, what is written, and the exit code."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import own_environment
 
 ROOT = Path(__file__).parents[2]
 DATA = "tests/fixtures/control/toolcalls.json"
@@ -15,9 +15,7 @@ BASELINE = "docs/data/eval/baseline-default.json"
 
 def evaluate(*arguments: str, **environment: str) -> tuple[int, str, str]:
     """Run `sluice eval`; return its exit code and what it wrote to standard output and standard error."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
-    command = [sys.executable, "-m", "sluice.cli", "eval", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=kept | environment, capture_output=True, text=True, timeout=45, check=False)
+    done = run_command("eval", *arguments, env=own_environment() | environment)
     return done.returncode, done.stdout, done.stderr
 
 

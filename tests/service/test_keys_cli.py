@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 from protocol.config import SETTINGS
 from tests.support.checks.record import fresh_database
+from tests.support.clients.commands import command as run_command
 from tests.support.servers.product import KEY, ROOT, Product, base_config, digest, running
 from tests.support.waiting import wait_for
 
@@ -36,8 +36,7 @@ class Place:
         }  # fmt: skip
         if knows:
             environment["SLUICE_CONFIG"] = str(self.file)
-        command = [sys.executable, "-m", "sluice.cli", "keys", *arguments]
-        return subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+        return run_command("keys", *arguments, env=environment, cwd=self.folder)
 
 
 @pytest.fixture
@@ -147,8 +146,7 @@ def run(product: Product, *arguments: str) -> "subprocess.CompletedProcess[str]"
         "SLUICE_DATABASE_URL": product.database_url, "SLUICE_CONFIG": str(product.config_file), "PYTHONPATH": str(ROOT),
         "SLUICE_PORT": str(product.port), "SLUICE_DATA_DIR": str(product.folder / "none"),
     }  # fmt: skip
-    command = [sys.executable, "-m", "sluice.cli", *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return run_command(*arguments, env=env)
 
 
 def test_a_new_key_works_as_its_lines_say_and_a_name_made_anew_is_told_apart(product: Product) -> None:

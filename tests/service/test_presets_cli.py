@@ -1,16 +1,16 @@
 """`sluice presets`: what ships, and what one stands for, as configuration that starts."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.support.clients.commands import command as run_command
+
 
 def sluice(*arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, "-m", "sluice.cli", *arguments], capture_output=True, text=True, timeout=45, check=False)
+    done = run_command(*arguments)
     return done.returncode, done.stdout, done.stderr
 
 

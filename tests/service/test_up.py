@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 import pytest
 
 from sluice.processes import ON_LINUX, started_at
+from tests.support.clients.commands import command as run_command
 from tests.support.servers.ports import free_port
-from tests.support.servers.up import ENVIRONMENT, ROOT, START_S, Up, up
+from tests.support.servers.up import ENVIRONMENT, START_S, Up, up
 from tests.support.waiting import wait_for
 
 
@@ -84,8 +84,7 @@ def test_everything_runs_and_data_and_key_survive_a_restart(data_dir: Path, tmp_
 def test_its_own_key_is_listed_and_a_new_one_is_told_with_its_address(data_dir: Path, tmp_path: Path) -> None:
     def keys(*arguments: str) -> "subprocess.CompletedProcess[str]":
         env = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
-        command = [sys.executable, "-m", "sluice.cli", "keys", *arguments]
-        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=START_S, check=False)
+        return run_command("keys", *arguments, env=env)
 
     with up(data_dir, tmp_path, "--json", "--port", "0") as running:
         ready = running.ready()
@@ -225,15 +224,14 @@ def test_roles_show_their_command_lines_and_outlive_what_forked_them(data_dir: P
 
 def doctor(data_dir: Path) -> tuple[int, str]:
     """What `sluice doctor --json` says of a data directory, its exit code first."""
-    command = [sys.executable, "-m", "sluice.cli", "doctor", "--json"]
-    environment = ENVIRONMENT | {"SLUICE_DATA_DIR": str(data_dir)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    done = run_command("doctor", "--json", env=ENVIRONMENT | {"SLUICE_DATA_DIR": str(data_dir)})
     return done.returncode, done.stdout or done.stderr
 
 
 SPY = """
 import gc, os, signal
 from pathlib import Path
+from tests.support.clients.commands import command as run_command
 signal.signal(signal.SIGUSR1, lambda *_: Path(os.environ["SPY"], str(os.getpid())).write_text(str(gc.isenabled())))
 """
 
@@ -292,9 +290,7 @@ def test_printed_lines_work_as_pasted(data_dir: Path, tmp_path: Path) -> None:
             [choice] = json.loads(stopped.stdout)["choices"]
             assert choice["finish_reason"] == "stop"
             assert not choice["message"].get("tool_calls")
-        command = [sys.executable, "-m", "sluice.cli", "audit", "tool-calls", "--json"]
-        environment = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
-        record = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30, check=True)
+        record = run_command("audit", "tool-calls", "--json", env={**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)})
         assert ("get_weather", "allow") in [(item["name"], item["verdict"]) for item in json.loads(record.stdout)["items"]]
         assert launcher.stop() == 0
 
@@ -352,18 +348,18 @@ def test_a_key_with_a_policy_that_there_is_not_is_said_at_the_next_start_and_by_
     said = "the key 'misled' names 'defualt', not among the policies (default, demo, noop): its default"
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         launcher.ready()
-        sluice = [sys.executable, "-m", "sluice.cli"]
         environment = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
         # gateways may have had that policy when the key was made
         before = tmp_path / "before.yaml"
         before.write_text("policies: {defualt: [{use: noop}]}\n")
-        create = [*sluice, "keys", "create", "--name", "misled", "--policy", "defualt", "--config", str(before)]
-        subprocess.run(create, cwd=ROOT, env=environment, capture_output=True, timeout=30, check=True)
+        run_command(
+            "keys", "create", "--name", "misled", "--policy", "defualt", "--config", str(before), env=environment
+        ).check_returncode()
         assert [check["state"] for check in json.loads(doctor(data_dir)[1])["checks"] if said in check["message"]] == ["warning"]
         assert said not in launcher.said()
         assert launcher.stop() == 0
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         launcher.ready()
         assert f"sluice: warning: {said}" in launcher.said()
-        subprocess.run([*sluice, "keys", "revoke", "misled"], cwd=ROOT, env=environment, capture_output=True, timeout=30, check=True)
+        run_command("keys", "revoke", "misled", env=environment).check_returncode()
         assert launcher.stop() == 0

@@ -210,4 +210,4 @@ def test_2000_calls_of_2000_turns_take_little() -> None:
     calls = [Marked(marks[: MARK_BYTES * (2_000 + n)]) for n in range(2_000)]
     began = time.process_time()
     placed = place(calls)
-    assert time.process_time() - began < 1 * slowness() and placed[-1] == Placed(1_998, 3_998, False, MAIN, False)
+    assert time.process_time() - began < 2 * slowness() and placed[-1] == Placed(1_998, 3_998, False, MAIN, False)

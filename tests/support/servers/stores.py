@@ -105,10 +105,11 @@ class Server:
 
 
 @contextmanager
-def own_valkey(folder: Path, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
-    """Run a Valkey as the product wants it."""
+def own_valkey(folder: Path, env: Mapping[str, str] = MappingProxyType({}), *, fsync: str = "everysec") -> Iterator[Server]:
+    """Run a Valkey as the product wants it; `fsync` also holds after a restart."""
     spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log")
-    server = Server(replace(spec, env={**spec.env, **env}), url, folder / "valkey")
+    spec = replace(spec, argv=[*spec.argv, "--appendfsync", fsync], env={**spec.env, **env})
+    server = Server(spec, url, folder / "valkey")
     try:
         yield server
     finally:
