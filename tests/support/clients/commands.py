@@ -45,8 +45,8 @@ def command(
     Raises subprocess.TimeoutExpired.
     """
     environment = dict(own_environment() if env is None else env)
-    if "LD_PRELOAD" in environment:
-        # it is for the loader, which a fork does not meet
+    if "LD_PRELOAD" in environment or environment.get("PYTHONPATH", "").strip(":") not in ("", str(ROOT)):
+        # what is for the loader and the interpreter's start does not reach a fork
         whole = [sys.executable, "-m", "sluice.cli", *arguments]
         return subprocess.run(whole, env=environment, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=timeout_s)
     with tempfile.TemporaryDirectory() as name:
@@ -83,7 +83,7 @@ def _be(arguments: tuple[str, ...], env: dict[str, str], cwd: str, streams: list
     os.environ.update(env)
     time.tzset()
     os.chdir(cwd)
-    sys.path[:0] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(":"))]
+    sys.path.insert(0, cwd)
     sys.argv = ["sluice", *arguments]
     from sluice.cli import main
 
