@@ -25,7 +25,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange(2**32))
 
 
-FEW = 16
+FEW = 8
 """A test of so many cases runs all of them."""
 TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
 

@@ -88,7 +88,9 @@ class DebugLogWriter:
         return int(await self._run(_TRIM, days, most))
 
     async def _run(self, statement: LiteralString, *values: object) -> Any:
-        assert self._connection is not None
+        if self._connection is None:
+            # an earlier statement of the same look failed
+            raise AuditUnavailable("debug lines cannot be written now")
         try:
             cursor = await self._connection.execute(statement, values)
             if cursor.description is None:

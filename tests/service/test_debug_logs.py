@@ -10,6 +10,8 @@ import pytest
 
 from db.engine import open_engine
 from db.switches import DebugSwitches
+from db.write.debug_logs import DebugLogWriter
+from protocol.errors import AuditUnavailable
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import sluice
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
@@ -138,3 +140,12 @@ async def test_an_admins_switch_reaches_calls_that_begin_from_then_on(product: t
     await asyncio.to_thread(wait_for, has_lines, timeout_s=20.0, what="lines of a call")
     await DebugSwitches(engine).add("dev", [], 0, content=False, by="kim")
     await engine.dispose()
+
+
+async def test_a_writer_without_its_connection_says_that_it_cannot_write(url: str) -> None:
+    """It closes when a statement fails, and others of the same look come after that."""
+    writer = DebugLogWriter(url)
+    assert await writer.open()
+    await writer.close()
+    with pytest.raises(AuditUnavailable):
+        await writer.count_door("g", 1, [])

@@ -17,7 +17,7 @@ from tests.support.clients.readers import Reader, request, words
 from tests.support.servers.up import up
 from tests.support.waiting import wait_for
 
-KILLS = 100
+KILLS = max(20, round(100 * float(os.environ.get("SLUICE_TEST_SHARE") or 1)))
 WORDS = 250
 AT_ONCE = (
     "import runpy, sys; from sluice import supervisor; supervisor.FIRST_PAUSE_S = supervisor.LONGEST_PAUSE_S = 0.01; "
