@@ -17,7 +17,7 @@ from streams.audit_stream import NO_ENTRY, EntryId
 from streams.connection import Connection, RedisError
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
-LOOK_BYTES = MAX_UNRECORDED_BYTES * 3 // 4
+LOOK_BYTES = MAX_UNRECORDED_BYTES // 2
 """Of one key, at which the worker looks how far the writers are."""
 LOOK_S = 0.05
 """How long it waits before it looks again: at 10 ms the looks took a fifth of what a chunk costs a worker."""
