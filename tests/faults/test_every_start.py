@@ -116,5 +116,5 @@ def test_w5_w6_every_command_and_statement_of_a_start_fails(tmp_path: Path, data
     print(made.report())
     figure("faults in the start of a process", made.tried.total(), "points")
     assert not made.failed, "\n".join([f"{len(made.failed)} failed, seed {seed}", *made.failed[:40]])
-    if not ONLY:
+    if not ONLY and SHARE == 1:
         assert made.tried.total() > 4 * len(made.missed), made.report()
