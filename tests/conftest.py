@@ -27,6 +27,8 @@ SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange
 
 FEW = 8
 """A test of so many cases runs all of them."""
+SLOW_SHARE = 1 / 3
+"""Of tests that are marked as slow, where a share of the cases is asked for: each is run in every third run."""
 TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
 
 
@@ -53,12 +55,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run a seeded share of the cases of each test that has many: SLUICE_TEST_SHARE, all without it."""
+    """Run a seeded share of the cases of each test that has many: SLUICE_TEST_SHARE, all without it. With it, a third of the slow tests."""
     share = float(os.environ.get("SLUICE_TEST_SHARE") or 1)
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = {
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    left_out = set(random.Random(SEED).sample(slow, len(slow) - round(SLOW_SHARE * len(slow)))) | {
         item
         for test, all_cases in cases.items()
         for item in random.Random(f"{SEED} {test}").sample(all_cases, max(0, len(all_cases) - max(FEW, round(share * len(all_cases)))))

@@ -301,6 +301,7 @@ def stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_every_service_starts_in_order_is_healthy_while_it_works_and_stops(stack: Stack) -> None:
     stack.start("redis")
     stack.start("migrate")

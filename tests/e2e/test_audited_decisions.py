@@ -39,6 +39,7 @@ def reviews(product: Product, **given: str) -> Any:
     return httpx.get(f"{product.url}/audit/reviews", params=given, headers=HEADERS, timeout=30).json()
 
 
+@pytest.mark.slow
 def test_every_decision_is_drawn_and_queued_once_whatever_becomes_of_its_worker(product: Product) -> None:
     words = ["slow: list the files"] * 4 + ["slow: delete everything with rm -rf /x"] * 4
     with ThreadPoolExecutor(len(words)) as pool:

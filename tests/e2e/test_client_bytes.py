@@ -172,6 +172,7 @@ def test_a_refused_request(place: tuple[Product, Replay], body: dict[str, Any]) 
     assert [piece["chunk"] for piece in is_whole(product, call, data)] == [None]
 
 
+@pytest.mark.slow
 def test_what_the_gateway_writes_when_its_worker_is_silent(place: tuple[Product, Replay]) -> None:
     """The worker sleeps behind its first release, and hears of the end when it wakes."""
     product, _ = place
@@ -233,6 +234,7 @@ def test_a_client_that_goes_away_got_the_beginning(place: tuple[Product, Replay]
 
 @pytest.mark.long
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+@pytest.mark.slow
 def test_keepalives_and_an_error_that_comes_late(place: tuple[Product, Replay], dialect: str) -> None:
     """An upstream that says nothing: keepalives from the sixteenth second on, which take the status with them, and then an error."""
     product, replay = place

@@ -64,6 +64,7 @@ def ask_chat(product: Product, messages: list[Any], **more: Any) -> Any:
         return events.get_final_completion()
 
 
+@pytest.mark.slow
 def test_a_tool_loop_of_a_chat_client_gives_the_signed_thinking_back(place: Place) -> None:
     product, replay = place
     replay.answer(streamed(made.thought_call()), streamed(made.said("Mild.")))

@@ -35,6 +35,7 @@ OBSERVED = {"use": "control", "observe": True, "monitors": [{"use": "model", "mo
 
 
 @pytest.mark.parametrize(("dialect", "policy", "count"), [("openai", "default", 140), ("anthropic", "observed", 60)])
+@pytest.mark.slow
 def test_two_hundred_cases_have_the_verdicts_of_the_pure_run(place: live.Place, dialect: DialectName, policy: str, count: int) -> None:
     wanted = disguises.chosen("argv,json-escapes,duplicate-key,deltas,deltas-in-escapes,text-form,judge-talk-before,judge-talk-inside")
     data = run.chosen(disguises.disguised(dataset.read([DATA]), wanted), split="", limit=count, seed=7)

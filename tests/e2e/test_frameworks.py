@@ -36,6 +36,7 @@ def place_of(product: Product) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("client", "way", "model"), CASES)
+@pytest.mark.slow
 def test_what_the_quick_starts_do(answers: dict[str, Any], client: str, way: str, model: str) -> None:
     said = answers[f"{client} {way} {model}"]
     assert "error" not in said, said["error"]

@@ -94,6 +94,7 @@ def test_the_record_is_too_far_behind(tmp_path: Path, redis_url: str, database_u
         product.stop()
 
 
+@pytest.mark.slow
 def test_a_gateway_has_as_many_calls_as_it_may(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
     product = begin(tmp_path, redis_url, database_url, upstream, {"open_calls": 1}, "gateway", "policy", "audit")
     try:

@@ -16,6 +16,7 @@ def product(tmp_path: Path, redis_url: str, database_url: str) -> Iterator[Produ
         yield made
 
 
+@pytest.mark.slow
 def test_no_call_is_cut_by_a_hangup_and_none_notices_a_user_signal(product: Product) -> None:
     readers = [Reader(product.url, request(words(60, 50))) for _ in range(4)]
     under_way(readers)

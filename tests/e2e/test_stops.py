@@ -62,6 +62,7 @@ def all_gone(product: Product, within_s: float) -> None:
 
 
 @pytest.mark.parametrize("role", ["policy", "judge", "audit"])
+@pytest.mark.slow
 def test_all_workers_of_a_role_stop_at_once_and_no_call_ends_early(tmp_path: Path, redis_url: str, database_url: str, role: Role) -> None:
     with replayed(tmp_path, redis_url, database_url, made) as (product, replay):
         product.start(role)

@@ -38,6 +38,7 @@ def end_of(product: Product, call_id: str) -> dict[str, Any]:
     return wait_for(ended, timeout_s=15, what="terminal record")
 
 
+@pytest.mark.slow
 def test_a_silent_upstream_shows_life_in_the_clients_dialect(product: Product) -> None:
     signs = {"chat/completions": ": keepalive", "messages": "event: ping"}
     with ThreadPoolExecutor() as clients:

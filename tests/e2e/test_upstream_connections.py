@@ -146,6 +146,7 @@ ZIPPED = Reply(b"\x1f\x8b\x08\x00zip", content_type="text/event-stream", headers
     ],
     ids=["refused", "dns", "tls", "cut", "zipped", "silent"],
 )
+@pytest.mark.slow
 def test_why_an_upstream_failed_is_on_record_and_in_the_log(
     product: Product, replay: Replay, model: str, reply: Reply | None, status: int, code: str, said: str, why: str
 ) -> None:

@@ -171,6 +171,7 @@ async def again(product: Product, body: bytes, said: Counter[str], refusals: lis
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("model", ["quick", "slow"])
+@pytest.mark.slow
 async def test_one_key_with_a_thousand_calls_at_once(product: Product, model: str, figure: Figure) -> None:
     """Before: p95 0.33 -> 5.3 s (quick), and 0.32 -> 5.9 s with two of three refused (slow)."""
     async with innocents(product, 2, asking=4) as quiet:
@@ -195,6 +196,7 @@ async def test_one_key_with_a_thousand_calls_at_once(product: Product, model: st
 # --- one provider ---
 
 
+@pytest.mark.slow
 async def test_one_key_does_not_use_up_what_a_provider_takes(tmp_path: Path, redis_url: str, database_url: str) -> None:
     """Before: 23 of 25 innocent calls got the provider's 429."""
     with slow_upstream() as upstream:
@@ -230,6 +232,7 @@ async def small_deltas(product: Product, said: Counter[str]) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 async def test_one_key_with_many_small_steps(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
     """Before: others were silent for 2.8 s and waited 13 s for a tool call, as all was first come, first served."""
     with slow_upstream() as upstream, serving("bench.scripted") as hostile:

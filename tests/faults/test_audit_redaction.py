@@ -244,6 +244,7 @@ async def partitions(url: str, today: date) -> None:
 
 
 @pytest.mark.case("A10")
+@pytest.mark.slow
 def test_a10_a_dry_drop_waits_for_nobody_and_answers_as_a_drop_would(database_url: str) -> None:
     today = datetime.now(UTC).date()
     with fresh_database(database_url) as url, psycopg.connect(conninfo(url)) as reader:
@@ -274,6 +275,7 @@ def test_a10_a_dry_drop_waits_for_nobody_and_answers_as_a_drop_would(database_ur
 
 
 @pytest.mark.case("A10")
+@pytest.mark.slow
 def test_a10_old_days_are_dropped_below_a_checkpoint_and_the_rest_verifies(database_url: str) -> None:
     today = datetime.now(UTC).date()
     with fresh_database(database_url) as url:

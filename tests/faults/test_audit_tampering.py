@@ -246,6 +246,7 @@ def test_a1_a_seal_for_tables_that_it_cannot_have_been_made_for_is_noticed(copy:
 
 
 @pytest.mark.case("A1")
+@pytest.mark.slow
 def test_a1_any_change_of_any_one_cell_is_noticed(copy: Log) -> None:
     """The property: whatever cell of whatever table is changed, verification fails; changed back, it passes."""
     every = cells(copy.url)

@@ -44,6 +44,7 @@ def get(product: Product, path: str, key: str) -> httpx.Response:
     return httpx.get(f"{product.url}{path}", headers={"x-api-key": key}, timeout=30)
 
 
+@pytest.mark.slow
 def test_a_monitor_reads_figures_and_nothing_that_was_said(product: Product) -> None:
     assert "sluice_open_calls" in get(product, "/metrics", MONITOR).text
     assert get(product, "/metrics", KEY).status_code == 200, "who reads every prompt may read how many they were"

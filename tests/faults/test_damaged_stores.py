@@ -28,6 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.mark.case("A11")
 @pytest.mark.parametrize("how", CUTS)
+@pytest.mark.slow
 def test_a11_calls_whose_records_somebody_took_off_the_stream_are_named(place: Place, how: str) -> None:
     readers = place.whole(2)
     running = place.open(4, 150)
@@ -47,6 +48,7 @@ def test_a11_calls_whose_records_somebody_took_off_the_stream_are_named(place: P
 
 @pytest.mark.case("R11")
 @pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.slow
 def test_r11_calls_of_the_last_second_that_redis_lost_are_named(place: Place, recorded: bool) -> None:
     """What had come onto record by then is not missing; what had not is, also of calls that were over."""
     readers = place.whole(2)
@@ -115,5 +117,6 @@ def test_a_body_that_was_changed_in_redis_is_not_decided_for_another(place: Plac
 
 
 @pytest.mark.case("D11")
+@pytest.mark.slow
 def test_d11_calls_that_a_postgres_set_back_lost_in_part_or_whole_are_named(place: Place, figure: Figure) -> None:
     figure("calls named of those that lost something by a second", set_back_under_load(place, seconds=1.0), "")

@@ -78,6 +78,7 @@ def test_w1_calls_that_a_killed_worker_was_handed_and_never_claimed(product: Pro
 
 
 @pytest.mark.case("W2")
+@pytest.mark.slow
 def test_w2_calls_that_a_stopped_worker_was_handed_are_not_its_own_when_it_goes_on(product: Product, figure: Figure) -> None:
     victim, readers, taken = stopped_with_calls_in_hand(product)
     figure("slowest answer to a call that a stopped worker was handed and never claimed", assert_answered_soon(readers, taken), "s")

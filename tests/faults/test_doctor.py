@@ -117,6 +117,7 @@ def test_nothing_is_wrong_with_a_healthy_product(healthy: Patient) -> None:
     assert healthy.admin.get(layout.DATABASE_KEY)
 
 
+@pytest.mark.slow
 def test_a_gateway_that_cannot_hear_its_calls_is_named_and_heals(healthy: Patient) -> None:
     [name] = healthy.admin.hkeys(layout.GATEWAYS_KEY)
     key = layout.reply_key(0, name.decode())
@@ -252,6 +253,7 @@ def test_clocks_that_differ_are_named(healthy: Patient, tmp_path: Path, shift_s:
     assert all(("behind" if shift_s > 0 else "ahead of") in sentence and "NTP" in sentence for sentence in found.values())
 
 
+@pytest.mark.slow
 def test_a_schema_behind_is_named_and_takes_readiness_until_it_is_migrated(healthy: Patient) -> None:
     revisions = sorted(path.name.partition("_")[0] for path in (SCRIPTS / "versions").glob("[0-9]*.py"))
     assert revisions[-1] == newest()
@@ -280,6 +282,7 @@ def test_a_role_without_a_process_is_named_and_takes_readiness_where_it_must(hea
         healthy.product.start(role)
 
 
+@pytest.mark.slow
 def test_calls_of_a_worker_that_is_gone_are_named_until_another_takes_them(healthy: Patient) -> None:
     (child,) = healthy.product.of("policy")
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
@@ -298,6 +301,7 @@ def test_calls_of_a_worker_that_is_gone_are_named_until_another_takes_them(healt
         wait_for(lambda: "pending entries" not in healthy.faults(), timeout_s=60, what="taken over")
 
 
+@pytest.mark.slow
 def test_a_backlog_that_grows_is_named_and_past_its_bound_takes_readiness(healthy: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "BEHIND_S", 1.0)
     with psycopg.connect(conninfo(healthy.database_url)) as holder:
@@ -381,6 +385,7 @@ def test_database_rights_too_wide_are_named(healthy: Patient, wide: str, back: s
 
 
 @pytest.mark.case("A9")
+@pytest.mark.slow
 def test_a9_without_an_auditors_key_record_and_figures_are_closed(redis_url: str, database_url: str, tmp_path: Path) -> None:
     config = base_config()
     config["keys"] = [key for key in config["keys"] if key["name"] == "app"]

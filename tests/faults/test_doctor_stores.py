@@ -209,6 +209,7 @@ def fault(url: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_a_redis_that_cannot_write_its_file_is_named_by_doctor_and_ready(tmp_path: Path, valkey: Server, database_url: str) -> None:
     with fresh_database(database_url) as url, Product(tmp_path, valkey.url, url, base_config()) as product, client(valkey) as store:
         product.start("audit", "judge", "gateway", "policy")

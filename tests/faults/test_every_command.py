@@ -173,6 +173,7 @@ async def clean(lane: Lane, kind: Kind) -> None:
 @pytest.mark.case("W3", "W4", "W5", "W6")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name.replace(" ", "-"))
+@pytest.mark.slow
 def test_w5_w6_every_command_and_statement_fails(kind: Kind, tmp_path: Path, database_url: str, seed: int, figure: Figure) -> None:
     made = uvloop.run(sweep(kind, tmp_path, database_url, seed))
     print(made.report())

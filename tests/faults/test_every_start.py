@@ -110,6 +110,7 @@ def _is_served(outcome: Outcome) -> bool:
 
 @pytest.mark.case("W5", "W6")
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_w5_w6_every_command_and_statement_of_a_start_fails(tmp_path: Path, database_url: str, seed: int, figure: Figure) -> None:
     made = Starts(tmp_path, database_url, seed)
     uvloop.run(made.run())

@@ -108,6 +108,7 @@ def p95(took: list[float]) -> float:
     ("judge", "agent", "count"),
     [("slow-judge", "agent", CALLS), ("slow-judge", "agent-many", max(3, CALLS // MANY)), ("demo-judge", "agent", CALLS)],
 )
+@pytest.mark.slow
 async def test_one_keys_questions_hardly_delay_anothers(
     tmp_path: Path, redis_url: str, database_url: str, judge: str, agent: str, count: int
 ) -> None:

@@ -84,6 +84,7 @@ def user(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
+@pytest.mark.slow
 async def test_a_body_of_very_many_messages_costs_nobody_else(product: Product, figure: Figure) -> None:
     body = {"model": "slow", "max_tokens": 10, "messages": user("a") * 400_000}
     codes = await beside_innocents(product, figure, "14 MB of small messages", lambda: ask(product, body, dialect="anthropic"))
@@ -112,6 +113,7 @@ async def test_an_answer_of_very_many_calls_in_text_costs_nobody_else(product: P
 
 
 @pytest.mark.parametrize(("size", "silence_s"), [(10, 3 * SILENCE_S), (200_000, SILENCE_S)])
+@pytest.mark.slow
 async def test_a_policy_that_hangs_in_a_request_costs_its_call_alone(product: Product, figure: Figure, size: int, silence_s: float) -> None:
     """A large one beside the loop; a small one on it, a second of CPU long, and for want of a heartbeat on another worker's too."""
     body = {"model": "gpt-x", "messages": user("x" * size)}
@@ -122,6 +124,7 @@ async def test_a_policy_that_hangs_in_a_request_costs_its_call_alone(product: Pr
 
 
 @pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.slow
 async def test_a_policy_that_hangs_in_a_large_tool_call_costs_its_call_alone(
     product: Product, figure: Figure, replay: Replay, whole: bool
 ) -> None:

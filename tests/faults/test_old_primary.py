@@ -22,6 +22,7 @@ CALLS, WORDS = 18, 300
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_who_stays_on_the_old_primary_stops_and_every_call_is_right_on_record(tmp_path: Path) -> None:
     with own_valkey(tmp_path / "1") as primary, own_valkey(tmp_path / "2") as replica, own_postgres(tmp_path) as postgres:
         follow(replica, primary)

@@ -79,6 +79,7 @@ def test_who_finds_the_calls_of_another_database_does_not_start(product: Product
     assert product.redis.get(layout.DATABASE_KEY) == OTHER.encode()
 
 
+@pytest.mark.slow
 def test_a_redis_that_another_instance_took_gives_and_gets_nothing_until_it_is_ours_again(product: Product) -> None:
     gateway, writer, _ = product.start("gateway", "audit", "policy")
     store: Any = product.redis
@@ -106,6 +107,7 @@ def test_a_redis_that_another_instance_took_gives_and_gets_nothing_until_it_is_o
 
 
 @pytest.mark.parametrize("is_server", [True, False], ids=["another server", "another number"])
+@pytest.mark.slow
 def test_a_second_sluice_on_a_database_is_refused_until_the_first_is_gone(
     product: Product, tmp_path: Path, redis_url: str, url: str, is_server: bool
 ) -> None:
@@ -195,6 +197,7 @@ def strict() -> dict[str, Any]:
     return base_config() | {"durability": "strict"}
 
 
+@pytest.mark.slow
 def test_what_another_database_number_has_committed_lets_nothing_go(tmp_path: Path, redis_url: str, url: str, database_url: str) -> None:
     """Channels know no numbers: what is published for /1 is heard on /0."""
     folders = [tmp_path / name for name in ("a", "b")]

@@ -56,6 +56,7 @@ def goes(server: Server) -> None:
 
 @pytest.mark.case("D12")
 @pytest.mark.timeout(90)
+@pytest.mark.slow
 def test_d12_pages_without_postgres_say_so_in_time_and_streams_go_on(
     postgres: Server, redis_url: str, tmp_path: Path, figure: Figure
 ) -> None:

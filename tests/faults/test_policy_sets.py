@@ -82,6 +82,7 @@ def test_a_worker_with_a_laxer_file_takes_no_call_and_doctor_and_log_say_so(prod
     wait_for(lambda: ask(product).status_code == 200 and said in laxer.tail(), what="it was handed one")
 
 
+@pytest.mark.slow
 def test_where_no_worker_has_the_set_the_client_and_ready_hear_why(product: Product) -> None:
     product.start("audit", "gateway")
     (laxer,) = product.start("policy", env=lax(product))

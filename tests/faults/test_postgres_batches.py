@@ -36,6 +36,7 @@ async def drained(store: Store) -> None:
 
 
 @pytest.mark.case("U9", "D1")
+@pytest.mark.slow
 async def test_d1_a_backlog_of_large_entries_is_read_a_few_at_a_time(
     redis_url: str, url: str, store: Store, figure: Figure, monkeypatch: pytest.MonkeyPatch
 ) -> None:

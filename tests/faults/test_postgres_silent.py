@@ -87,6 +87,7 @@ async def _until(status: int, client: httpx2.AsyncClient, path: str, key: str = 
 
 
 @pytest.mark.case("D7")
+@pytest.mark.slow
 async def test_d7_readers_of_a_silent_record_get_503_in_time_while_calls_go_on(
     redis_url: str, url: str, proxy: Proxy, tmp_path: Path
 ) -> None:

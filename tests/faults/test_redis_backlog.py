@@ -116,6 +116,7 @@ def test_r1_a_restart_keeps_the_backlog(backlog: Backlog) -> None:
 
 @pytest.mark.case("R2")
 @pytest.mark.parametrize("lost", ["transactions", "all, twice"])
+@pytest.mark.slow
 def test_r2_what_redis_loses_of_a_backlog_is_named(backlog: Backlog, lost: str) -> None:
     """Under the ACL file of before Redis 7.0 drops all transactions of its file. Of a Redis that is lost twice, the report is lost too."""
     recorded = backlog.make_calls(2)
@@ -140,6 +141,7 @@ def test_r2_what_redis_loses_of_a_backlog_is_named(backlog: Backlog, lost: str) 
 
 @pytest.mark.case("R2")
 @pytest.mark.parametrize("backlog", ["valkey"], indirect=True)
+@pytest.mark.slow
 def test_r2_a_gateway_that_stops_after_redis_was_lost_names_its_calls_first(backlog: Backlog) -> None:
     backlog.stop_writer()
     calls = backlog.make_calls()
@@ -156,6 +158,7 @@ def test_r2_a_gateway_that_stops_after_redis_was_lost_names_its_calls_first(back
 
 
 @pytest.mark.parametrize("backlog", ["valkey"], indirect=True)
+@pytest.mark.slow
 def test_whichever_stream_is_lost_alone_no_call_is_lost_in_silence(backlog: Backlog) -> None:
     """Every kind of stream that is in Redis: one that comes later, and holds records that nothing else shows, fails here."""
     kinds, done = {"audit", "ended"}, set[str]()

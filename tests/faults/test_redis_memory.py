@@ -98,6 +98,7 @@ def check(product: Product, valkey: Server, finished: list[Finished]) -> None:
 
 @pytest.mark.case("R5")
 @pytest.mark.timeout(150)
+@pytest.mark.slow
 def test_r5_a_full_redis_refuses_new_calls_and_recovers(product: Product, valkey: Server, figure: Figure) -> None:
     traffic = Traffic(product.url, 6)
     wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
@@ -121,6 +122,7 @@ def test_r5_a_full_redis_refuses_new_calls_and_recovers(product: Product, valkey
 
 @pytest.mark.case("R5")
 @pytest.mark.timeout(150)
+@pytest.mark.slow
 def test_r5_calls_that_fill_redis_themselves_end_and_free_it(product: Product, valkey: Server, figure: Figure) -> None:
     """Nothing but the calls' own streams takes the memory: only their ends give it back, so these must go through a full Redis."""
     finished: list[Finished] = []

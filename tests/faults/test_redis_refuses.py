@@ -64,6 +64,7 @@ def refuse_writes(product: Product) -> None:
 
 
 @pytest.mark.case("R10")
+@pytest.mark.slow
 def test_r10_no_gateway_counts_as_lost_while_redis_takes_no_writes(product: Product) -> None:
     with ThreadPoolExecutor(3) as pool:
         open_calls = [begin(product, pool, "openai"), begin(product, pool, "anthropic")]

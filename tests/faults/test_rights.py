@@ -210,6 +210,7 @@ def least(folder: Path, admin_url: str, database_url: str, *, policy: int = 1, *
 @pytest.mark.case("A4")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("durability", ["default", "strict"])
+@pytest.mark.slow
 def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(guarded: str, logins: str, tmp_path: Path, durability: str) -> None:
     with redis.Redis.from_url(guarded) as admin, least(tmp_path, guarded, logins, policy=2, durability=durability) as product:
         admin.acl_log_reset()

@@ -21,6 +21,7 @@ TRIES = 5
 
 @pytest.mark.case("W6")
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 async def test_w6_every_statement_of_a_sealer_fails(database_url: str, figure: Figure) -> None:
     watch = Watch()
     with fresh_database(database_url) as url:

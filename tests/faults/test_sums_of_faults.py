@@ -54,6 +54,7 @@ def test_a_client_that_goes_while_a_verdict_is_waited_for(tmp_path: Path, redis_
         assert ("tool_use", "withheld", "undecided") in kinds
 
 
+@pytest.mark.slow
 def test_worker_after_worker_killed_in_the_middle_of_calls(tmp_path: Path, redis_url: str, database_url: str) -> None:
     """Releases are joined otherwise by each owner: how many there are survives only where it is kept."""
     with (

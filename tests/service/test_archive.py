@@ -272,6 +272,7 @@ def test_a_folder_whose_checkpoints_are_not_on_record_or_that_lacks_a_row_does_n
         archive_day(log.url, day, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_end_alone_that_came_while_older_days_were_looked_for_stays(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date
 ) -> None:

@@ -372,6 +372,7 @@ async def test_whatever_is_too_long_or_too_large_is_found_and_kept_whole(url: st
     assert verify(url).ok
 
 
+@pytest.mark.slow
 async def test_what_sessions_record_of_damaged_streams_is_inserted_and_listed(url: str, inserter: AuditInserter) -> None:
     """The fuzz targets for records on a real server: nothing is set aside, every tool call is in the list."""
     chance = random.Random(SEED)

@@ -88,6 +88,7 @@ def slowly(of: str, given: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("of", LISTS)
+@pytest.mark.slow
 async def test_a_page_holds_what_the_views_hold(filled: str, of: Any) -> None:
     reader = AuditReader.open(filled)
     ask = {"calls": reader.calls, "tool-calls": reader.tool_calls, "judge-blocks": reader.judge_blocks}[of]
@@ -102,6 +103,7 @@ async def test_a_page_holds_what_the_views_hold(filled: str, of: Any) -> None:
 
 
 @pytest.mark.parametrize("of", LISTS)
+@pytest.mark.slow
 async def test_pages_together_are_the_list(filled: str, of: Any) -> None:
     """Small and large pages, from both ends: every item once, in order, whatever way its filters are found."""
     reader = AuditReader.open(filled)

@@ -12,6 +12,7 @@ from tests.support.checks.record import rows
 from tests.support.servers.stores_shared import postgres_server
 
 
+@pytest.mark.slow
 def test_the_script_makes_what_the_migrations_make(tmp_path: Path) -> None:
     """It names the migrations as they are: after a change, `python -m scripts.baseline` writes it anew."""
     assert baseline.script_of(digest())

@@ -11,6 +11,7 @@ from sluice.bench import cpu_s
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_bench_starts_a_sluice_of_its_own_and_measures_it() -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
     done = subprocess.run(

@@ -23,6 +23,7 @@ def url(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield fresh
 
 
+@pytest.mark.slow
 def test_the_command_line_helps() -> None:
     for asked in ("--version", "-V", "version"):
         told = sluice(asked)
@@ -48,6 +49,7 @@ def test_what_is_misspelt_is_answered_with_what_may_be_meant(arguments: tuple[st
     assert told.returncode == 2 and re.search(rf"(Did you mean|Possible options).*{meant}", " ".join(told.stderr.split())), told.stderr
 
 
+@pytest.mark.slow
 def test_the_page_of_screens_is_what_the_commands_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "UTC")

@@ -66,6 +66,7 @@ def listed(product: dict[str, Any], call_id: str) -> bool:
     return call_id in [call["call_id"] for call in ask(product, "/audit/calls")["items"]]
 
 
+@pytest.mark.slow
 def test_an_agent_runs_with_a_key_and_a_session_of_its_own(product: dict[str, Any], home: Path) -> None:
     told = sluice(product, home, "run", "--", "claude", "-p", "--model", "x", stdin="hello", ANTHROPIC_API_KEY="sk-ant-other")
     assert told.returncode == 7, told.stderr
@@ -93,6 +94,7 @@ def test_a_check_says_where_its_call_is(product: dict[str, Any], home: Path) -> 
     assert told.returncode == 1 and "refused it (404)" in told.stderr
 
 
+@pytest.mark.slow
 def test_its_file_is_written_and_put_back(product: dict[str, Any], home: Path) -> None:
     settings = home / ".claude" / "settings.json"
     settings.parent.mkdir()
@@ -106,6 +108,7 @@ def test_its_file_is_written_and_put_back(product: dict[str, Any], home: Path) -
     assert sluice(product, home, "connect", "claude", "--undo").returncode == 1
 
 
+@pytest.mark.slow
 def test_a_key_that_reads_the_record_is_no_key_for_an_agent(product: dict[str, Any], home: Path) -> None:
     for key, said in ((product["key"], "may read the record"), ("sk-sluice-wrong", "does not take SLUICE_KEY")):
         told = sluice(product, home, "connect", "claude", SLUICE_KEY=key)

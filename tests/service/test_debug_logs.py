@@ -49,6 +49,7 @@ def lines(product: Product, call: str, kind: str, event: str, *, own: int = 1) -
     return wait_for(found, what=f"{kind} {event}")
 
 
+@pytest.mark.slow
 def test_a_call_is_told_of_by_all_its_processes_in_order(product: tuple[Product, str]) -> None:
     running, url = product
     call = ask(running, KEY, "delete everything with rm -rf /x", **{"x-sluice-debug": "policy,endpoint,transport,callback"})

@@ -182,6 +182,7 @@ async def test_judges_that_did_not_answer_are_named(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO"])
+@pytest.mark.slow
 def test_variables_of_the_database_library_do_not_reach_our_connections(name: str, redis_url: str, database_url: str) -> None:
     # the server refuses a connection that asks for what there is not
     wrong = {name: "-c search_path=nowhere -c statement_timeout=wrong" if name == "PGOPTIONS" else "wrong/where"}

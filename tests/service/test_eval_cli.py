@@ -82,6 +82,7 @@ def test_recorded_judgements_give_the_same_verdicts_without_a_judge(tmp_path: Pa
     assert code == 0 and again["cases"] == first["cases"] and again["monitors"] == first["monitors"]
 
 
+@pytest.mark.slow
 def test_a_folder_has_the_report_and_show_prints_it_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, printed, said = evaluate(
@@ -93,6 +94,7 @@ def test_a_folder_has_the_report_and_show_prints_it_again(tmp_path: Path) -> Non
     assert evaluate("show", str(tmp_path))[0] == 2
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_object(tmp_path: Path) -> None:
     first, second = (
         json.loads(evaluate("run", DATA, "--json", "--disguise", "argv,deltas,base64", "--jobs", jobs)[1]) for jobs in ("1", "2")

@@ -72,6 +72,7 @@ async def test_a_rebuild_goes_through_all_calls(url: str, monkeypatch: pytest.Mo
         assert list(writes.rebuild(FIRST, LAST)) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 async def test_a_command_makes_them_anew(url: str) -> None:
     await insert(url, {call_id(now_ms() + n): body(str(n)) for n in range(3)})
     told = sluice("audit", "rebuild", "histories", url=url)

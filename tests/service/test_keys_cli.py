@@ -45,6 +45,7 @@ def place(database_url: str, tmp_path: Path) -> Iterator[Place]:
         yield Place(url, tmp_path)
 
 
+@pytest.mark.slow
 def test_keys_of_the_configuration_are_listed_with_their_source(place: Place) -> None:
     assert place.keys("create", "--name", "ci", "--policy", "strict").returncode == 0
     items = json.loads(place.keys("list", "--json").stdout)["items"]
@@ -59,6 +60,7 @@ def test_keys_of_the_configuration_are_listed_with_their_source(place: Place) ->
     assert "dev\t" in place.keys("list", "--config", str(place.file), knows=False).stdout
 
 
+@pytest.mark.slow
 def test_the_name_of_a_key_of_the_configuration_is_neither_made_nor_revoked(place: Place) -> None:
     made = place.keys("create", "--name", "dev", "--policy", "strict")
     assert (made.returncode, made.stdout) == (2, "")
@@ -77,6 +79,7 @@ def test_a_key_in_the_table_with_a_name_of_the_configuration_can_go(place: Place
     assert place.keys("revoke", "dev").returncode == 2
 
 
+@pytest.mark.slow
 def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
     given = ("--role", "client", "--role", "auditor", "--policy", "strict", "--server-tool", "mcp", "--calls", "7", "--keepalive-s", "5")
     settings = {"roles": ["client", "auditor"], "policies": ["strict"], "server_tools": ["mcp"], "calls": 7, "keepalive_s": 5}
@@ -149,6 +152,7 @@ def run(product: Product, *arguments: str) -> "subprocess.CompletedProcess[str]"
     return run_command(*arguments, env=env)
 
 
+@pytest.mark.slow
 def test_a_new_key_works_as_its_lines_say_and_a_name_made_anew_is_told_apart(product: Product) -> None:
     def ids() -> set[str]:
         return {one["key_id"] for one in product.audit("calls", key="bob")["items"]}

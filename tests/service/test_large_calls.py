@@ -28,6 +28,7 @@ def record(database_url: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_a_page_of_a_large_call_is_small_and_says_what_it_leaves_out(record: tuple[str, dict[str, str]]) -> None:
     url, calls = record
 

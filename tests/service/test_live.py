@@ -87,6 +87,7 @@ def following(reader: httpx.Client, call_id: str, after: str = "") -> Iterator[h
         yield answer
 
 
+@pytest.mark.slow
 def test_a_held_tool_call_is_seen_and_then_its_verdict(product: Product) -> None:
     words: list[str] = []
     texts: dict[int, str] = {}

@@ -41,6 +41,7 @@ def open_to_others(below: Path) -> list[str]:
 
 @AS_ROOT
 @pytest.mark.parametrize("mode", [0o755, 0o700])
+@pytest.mark.slow
 def test_what_root_starts_is_closed_to_others_and_changes_no_folder_above(folder: Path, tmp_path: Path, mode: int) -> None:
     above = folder / "above"
     above.mkdir(mode=mode)
@@ -57,6 +58,7 @@ def test_what_root_starts_is_closed_to_others_and_changes_no_folder_above(folder
 
 
 @AS_ROOT
+@pytest.mark.slow
 def test_data_of_an_earlier_version_is_closed_too(folder: Path, tmp_path: Path) -> None:
     left = folder / "data" / "valkey" / "appendonlydir" / "appendonly.aof.1.base.aof.old"
     left.parent.mkdir(parents=True)

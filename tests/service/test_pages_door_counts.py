@@ -23,6 +23,7 @@ def valkey(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.slow
 def test_what_is_refused_at_the_door_is_shown_at_once_also_after_redis_started_again(valkey: Server, url: str, tmp_path: Path) -> None:
     config = base_config()
     config["limits"] |= {"body_bytes": BODY_BYTES, "open_calls": 1}

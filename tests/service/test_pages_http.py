@@ -149,6 +149,7 @@ NO_CONTENT = {
 """Paths that show figures and names alone, so no row says so."""
 
 
+@pytest.mark.slow
 def test_content_is_on_record_before_it_is_sent(product: Product) -> None:
     def newest() -> list[Any]:
         return rows(product.database_url, "SELECT path, filters, key, call_ids, session FROM reads ORDER BY at")

@@ -47,6 +47,7 @@ def page(browser: httpx.Client, path: str) -> str:
 
 @pytest.mark.case("G4")
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_pages_killed_a_hundred_times_come_back_and_streams_notice_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("kills")  # short: past 107 bytes the pages would not listen at a path
     data, became = folder / "data", Counter[str]()

@@ -177,6 +177,7 @@ def test_whoever_waits_for_another_that_takes_the_same_rows_leaves_what_it_kept(
     assert (report.ok, report.shed) == (True, 4), report.findings
 
 
+@pytest.mark.slow
 def test_rows_that_came_after_the_others_went_are_restored_with_them(log: Log, tmp_path: Path) -> None:
     query = "SELECT call_id, seq, raw FROM {}.chunks WHERE call_id = ANY(%s) ORDER BY 1, 2"
     old = log.calls[:4]

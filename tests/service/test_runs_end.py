@@ -71,6 +71,7 @@ def run(folder: Path, *options: str, minutes: float = 1, **files: str) -> tuple[
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_test_that_waits_fails_by_itself_and_says_for_what(tmp_path: Path) -> None:
     code, said = run(tmp_path, "--timeout", "2", holds=HOLDS)
     assert code == pytest.ExitCode.TESTS_FAILED and "5 failed, 1 passed" in said, said
@@ -78,16 +79,19 @@ def test_a_test_that_waits_fails_by_itself_and_says_for_what(tmp_path: Path) -> 
         assert what in said, said
 
 
+@pytest.mark.slow
 def test_a_process_that_is_lost_ends_the_run_which_has_failed(tmp_path: Path) -> None:
     code, said = run(tmp_path, a=PASSES, b=DIES, c=PASSES)
     assert code == pytest.ExitCode.TESTS_FAILED and "crashed while running" in said and "test_b.py::test_second" in said, said
 
 
+@pytest.mark.slow
 def test_a_process_that_is_lost_behind_its_last_test_fails_the_run(tmp_path: Path) -> None:
     code, said = run(tmp_path, a=PASSES, b=DIES_LAST)
     assert code == pytest.ExitCode.TESTS_FAILED and "2 passed" in said, said
 
 
+@pytest.mark.slow
 def test_a_test_that_its_limit_does_not_end_takes_its_process_with_it(tmp_path: Path) -> None:
     (tmp_path / "grace.py").write_text("from tests.support.checks import ending\nending.GRACE_S = 1\n")
     code, said = run(tmp_path, "--timeout", "1", "-p", "grace", a=PASSES, b=STUBBORN)
@@ -95,6 +99,7 @@ def test_a_test_that_its_limit_does_not_end_takes_its_process_with_it(tmp_path: 
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.slow
 def test_the_run_has_a_bound_and_says_what_ran(tmp_path: Path, processes: str) -> None:
     code, said = run(tmp_path, "-n", processes, minutes=0.25, a=PASSES, b=HOLDS)
     assert code == pytest.ExitCode.INTERRUPTED and "not done after 0.25 minutes" in said, said

@@ -13,6 +13,7 @@ from bench.scaling import Curve, Point, rate
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_the_whole_measurement_in_small(tmp_path: Path) -> None:
     drawn = tmp_path / "scaling.svg"
     counts = ["--policy-workers", "2", "--judge-workers", "2", "--seconds", "0.8"]

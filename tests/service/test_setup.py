@@ -35,6 +35,7 @@ def cloned(clone: Path, requirements: str = "# nothing\n") -> Path:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_a_clone_in_a_folder_with_a_space_is_set_up_and_starts(tmp_path: Path) -> None:
     clone = cloned(tmp_path / "my $HOME ü's clone")
     elsewhere = tmp_path / "elsewhere"
@@ -52,6 +53,7 @@ def test_a_clone_in_a_folder_with_a_space_is_set_up_and_starts(tmp_path: Path) -
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_make_passes_its_variables_on_and_refuses_those_it_does_not_know(tmp_path: Path) -> None:
     clone = cloned(tmp_path / "clone")
 
@@ -126,6 +128,7 @@ def index(wheels: dict[str, bytes], may_send: threading.Event) -> Iterator[str]:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_set_up_tells_of_each_package_and_of_one_that_takes_long(tmp_path: Path) -> None:
     wheels, may_send = {name: wheel(name) for name in ("tinyone", "tinytwo")}, threading.Event()
     lines = [f"{name}==1.0 --hash=sha256:{hashlib.sha256(data).hexdigest()}\n" for name, data in wheels.items()]

@@ -59,6 +59,7 @@ def all_gone(ready: dict[str, Any]) -> bool:
     return all(started_at(pid) is None for pid in pids(ready))
 
 
+@pytest.mark.slow
 def test_everything_runs_and_data_and_key_survive_a_restart(data_dir: Path, tmp_path: Path) -> None:
     port = free_port()
     arguments = ("--json", "--port", str(port), "--policy-workers", "2", "--judge-workers", "2")
@@ -81,6 +82,7 @@ def test_everything_runs_and_data_and_key_survive_a_restart(data_dir: Path, tmp_
         assert all_gone(again)
 
 
+@pytest.mark.slow
 def test_its_own_key_is_listed_and_a_new_one_is_told_with_its_address(data_dir: Path, tmp_path: Path) -> None:
     def keys(*arguments: str) -> "subprocess.CompletedProcess[str]":
         env = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
@@ -123,6 +125,7 @@ def test_postgres_listens_on_a_socket_that_only_its_users_reach(data_dir: Path, 
             assert listening(ready, "postgres") == set() and listening(ready, "redis") == {"0100007F"}
 
 
+@pytest.mark.slow
 def test_postgres_listens_on_loopback_where_the_path_does_for_no_socket(tmp_path: Path) -> None:
     with up(tmp_path / ("a b" * 40) / "data", tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
@@ -131,6 +134,7 @@ def test_postgres_listens_on_loopback_where_the_path_does_for_no_socket(tmp_path
             assert listening(ready, "postgres") == {"0100007F"}
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_quote_works_and_passwords_that_a_crash_emptied_are_made_anew(tmp_path: Path) -> None:
     data = tmp_path / 'a "b" $x'
     with up(data, tmp_path, "--json", "--port", "0") as launcher:
@@ -148,6 +152,7 @@ def test_a_folder_with_a_quote_works_and_passwords_that_a_crash_emptied_are_made
         assert launcher.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_postgres_that_somebody_told_to_shut_down_comes_back(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
@@ -159,6 +164,7 @@ def test_a_postgres_that_somebody_told_to_shut_down_comes_back(data_dir: Path, t
         assert launcher.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_launcher_that_nohup_started_outlives_its_terminal_and_another_stops_with_it(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0", before=("nohup",)) as launcher:
         ready = launcher.ready()
@@ -201,6 +207,7 @@ def command_of(pid: int) -> str:
 
 
 @pytest.mark.skipif(not ON_LINUX, reason="elsewhere nothing is forked")
+@pytest.mark.slow
 def test_roles_show_their_command_lines_and_outlive_what_forked_them(data_dir: Path, tmp_path: Path) -> None:
     roles = {"gateway": "gateway", "policy": "worker policy", "judge": "worker judge", "audit": "worker audit"}
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
@@ -250,6 +257,7 @@ def test_every_role_collects_its_garbage(data_dir: Path, tmp_path: Path) -> None
         assert {path.read_text() for path in told.iterdir()} == {"True"}
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_it_with_its_key_and_says_when_it_was_killed(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as running:
         ready = running.ready()
@@ -264,6 +272,7 @@ def test_the_doctor_finds_it_with_its_key_and_says_when_it_was_killed(data_dir: 
         assert code == 2 and f"no `sluice up` runs on {data_dir}" in said
 
 
+@pytest.mark.slow
 def test_start_after_a_killed_launcher_finds_nothing_in_its_way(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
@@ -275,6 +284,7 @@ def test_start_after_a_killed_launcher_finds_nothing_in_its_way(data_dir: Path, 
         assert launcher.stop() == 0
 
 
+@pytest.mark.slow
 def test_printed_lines_work_as_pasted(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--port", "0") as launcher:
         lines = launcher.printed().splitlines()
@@ -321,6 +331,7 @@ def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(data_dir: 
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+@pytest.mark.slow
 def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_comes_of_it(data_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "sluice.yaml"
     file.write_text(UPSTREAM + ROUTE + "policies:\n  default: [{use: noop}]\n  judged: [{use: tool_judge, model: claude}]\n")
@@ -344,6 +355,7 @@ def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_co
         assert launcher.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_key_with_a_policy_that_there_is_not_is_said_at_the_next_start_and_by_the_doctor(data_dir: Path, tmp_path: Path) -> None:
     said = "the key 'misled' names 'defualt', not among the policies (default, demo, noop): its default"
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:

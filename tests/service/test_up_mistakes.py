@@ -80,6 +80,7 @@ def test_busy_port_is_one_sentence(tmp_path: Path) -> None:
     assert said.startswith(f"sluice: port {port} is in use: choose another with --port")
 
 
+@pytest.mark.slow
 def test_data_directory_in_use_is_one_sentence(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         launcher.ready()

@@ -337,6 +337,7 @@ part = st.fixed_dictionaries({"type": st.sampled_from(["text", "tool_result"])},
 @given(
     st.fixed_dictionaries({}, optional={"messages": st.lists(st.fixed_dictionaries({"content": values | st.lists(part)})), "tools": values})
 )
+@pytest.mark.slow
 def test_never_raises(request: dict[str, Any]) -> None:
     for dialect in DIALECTS:
         assert demo.script(dialect, "chat", json.dumps(request).encode()).status in (200, 400)

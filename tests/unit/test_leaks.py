@@ -44,6 +44,7 @@ def test_ordinary_files_pass(path: str, content: str) -> None:
     assert not list(leaks(path, content))
 
 
+@pytest.mark.slow
 def test_nothing_in_this_repository_gives_secrets_away() -> None:
     names = subprocess.run(["git", "ls-files", "*.py", "*.js", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     # a table of commands that give secrets away, whole programs among them

@@ -101,6 +101,7 @@ def at_import(node: ast.AST) -> Iterator[ast.Call]:
         yield from at_import(part)
 
 
+@pytest.mark.slow
 def test_no_test_takes_its_time_before_it_begins() -> None:
     # a suite takes minutes, and the product looks back for fewer
     taken = [

@@ -99,6 +99,7 @@ async def test_429_and_500_are_asked_again(redis_url: str, queue: JudgeQueue, re
 
 
 @pytest.mark.case("J1")
+@pytest.mark.slow
 async def test_an_upstream_that_takes_few_at_once_is_asked_no_more(
     redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
 ) -> None:
