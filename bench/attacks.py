@@ -199,7 +199,7 @@ async def judged_calls(attacker: Attacker) -> AsyncIterator[None]:
 async def busy_cores(attacker: Attacker) -> AsyncIterator[None]:
     """No attack: two processes that compute and ask nothing, as the attacker and the upstream do beside what they ask.
 
-    It tells what the machine itself adds where all share its cores. No gateway can do better than this row.
+    It tells what a machine adds on which all share the cores: so much of another row need not be the product's.
     """
     yield
     busy = [await asyncio.create_subprocess_exec(sys.executable, "-c", "while True: pass") for _ in range(2)]

@@ -28,7 +28,7 @@ SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange
 FEW = 8
 """A test of so many cases runs all of them."""
 SLOW_SHARE = 1 / 3
-"""Of tests that are marked as slow, where a share of the cases is asked for: each is run in every third run."""
+"""Of tests that are marked as slow, where a share of the cases is asked for: which ones, the seed decides."""
 TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
 
 
