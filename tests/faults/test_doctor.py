@@ -27,7 +27,7 @@ from sluice.settings import load_config
 from streams import health, layout
 from streams.gateways import gateway_faults
 from tests.support.checks.record import fresh_database
-from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import run_command
 from tests.support.servers.least import DATABASE, guarded_server, login_url, url_of
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, ROOT, Product, Role, base_config

@@ -19,7 +19,7 @@ from streams import layout
 from streams.connection import Connection
 from streams.identity import Identity
 from tests.support.checks.record import fresh_database, rows
-from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import run_command
 from tests.support.servers.product import KEY, Product, base_config
 from tests.support.servers.stores import own_valkey
 from tests.support.waiting import wait_for

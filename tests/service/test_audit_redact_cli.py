@@ -6,7 +6,7 @@ import pty
 import re
 
 from tests.support.checks.record import rows
-from tests.support.clients.commands import command, sluice
+from tests.support.clients.commands import run_command, sluice
 
 
 def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> None:
@@ -50,7 +50,7 @@ def ask(url: str, answer: bytes, *arguments: str) -> str:
     try:
         os.write(here, answer)
         env = os.environ | {"SLUICE_DATABASE_URL": url, "NO_COLOR": "1", "TERM": "dumb"}
-        done = command(*arguments, env=env, terminal=os.ttyname(there))
+        done = run_command(*arguments, env=env, terminal=os.ttyname(there))
         return done.stdout + done.stderr
     finally:
         os.close(here)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.dialects import DIALECTS
-from tests.support.clients.commands import command as run_command
-from tests.support.clients.commands import own_environment
+from tests.support.clients.commands import own_environment, run_command
 
 ROOT = Path(__file__).parents[2]
 GOOD = """\

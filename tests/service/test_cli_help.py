@@ -13,7 +13,7 @@ from sluice import VERSION
 from tests.support.checks.record import (
     fresh_database,
 )
-from tests.support.clients.commands import command, sluice
+from tests.support.clients.commands import run_command, sluice
 
 
 @pytest.fixture
@@ -68,5 +68,5 @@ def test_shells_can_complete() -> None:
         ("audit to", ["tool-calls"]), ("audit calls --state E", ["ENDED"]), ("audit tool-calls --verdict b", ["block"]),
     ):  # fmt: skip
         env = os.environ | {"_SLUICE_COMPLETE": "complete_bash", "COMP_WORDS": f"sluice {words}", "COMP_CWORD": str(len(words.split()))}
-        told = command(env=env)
+        told = run_command(env=env)
         assert told.stdout.split() == completed, told.stderr

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from tests.service.test_up import ask
-from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import run_command
 from tests.support.servers.up import ENVIRONMENT, ROOT, up
 from tests.support.waiting import wait_for
 
 AGENT = f"""#!{sys.executable}
 import json, os, sys, urllib.request
-from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import run_command
 env = os.environ
 headers = {{"content-type": "application/json", "authorization": "Bearer " + env["ANTHROPIC_AUTH_TOKEN"]}}
 headers.update([line.split(": ", 1) for line in env.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\\n") if line])

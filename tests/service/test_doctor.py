@@ -19,8 +19,7 @@ from protocol.config import Config, Key
 from sluice import doctor
 from sluice.errors import NotFit, SettingsError, Unavailable
 from tests.support.checks.record import call_id, call_record, fresh_database, judgement_record, rows
-from tests.support.clients.commands import command as run_command
-from tests.support.clients.commands import own_environment
+from tests.support.clients.commands import own_environment, run_command
 from tests.support.servers.ports import free_port
 from tests.support.servers.stores_shared import valkey_server
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients.commands import command as run_command
-from tests.support.clients.commands import own_environment
+from tests.support.clients.commands import own_environment, run_command
 
 ROOT = Path(__file__).parents[2]
 DATA = "tests/fixtures/control/toolcalls.json"

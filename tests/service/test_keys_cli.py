@@ -14,7 +14,7 @@ import yaml
 
 from protocol.config import SETTINGS
 from tests.support.checks.record import fresh_database
-from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import run_command
 from tests.support.servers.product import KEY, ROOT, Product, base_config, digest, running
 from tests.support.waiting import wait_for
 

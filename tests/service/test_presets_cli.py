@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import run_command
 
 
 def sluice(*arguments: str) -> tuple[int, str, str]:

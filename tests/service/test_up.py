@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sluice.processes import ON_LINUX, started_at
-from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import run_command
 from tests.support.servers.ports import free_port
 from tests.support.servers.up import ENVIRONMENT, START_S, Up, up
 from tests.support.waiting import wait_for
@@ -238,7 +238,7 @@ def doctor(data_dir: Path) -> tuple[int, str]:
 SPY = """
 import gc, os, signal
 from pathlib import Path
-from tests.support.clients.commands import command as run_command
+from tests.support.clients.commands import run_command
 signal.signal(signal.SIGUSR1, lambda *_: Path(os.environ["SPY"], str(os.getpid())).write_text(str(gc.isenabled())))
 """
 

@@ -37,7 +37,7 @@ def own_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
 
 
-def command(
+def run_command(
     *arguments: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT, stdin: str = "", terminal: str = "", timeout_s: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
     """Run what `sluice ARGUMENTS` would be, and wait for it. `terminal` is the path of one to read from in place of `stdin`.
@@ -93,7 +93,7 @@ def _be(arguments: tuple[str, ...], env: dict[str, str], cwd: str, streams: list
 def sluice(*arguments: str, url: str = "", redis_url: str = "", stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run `sluice` with these stores in a process of its own."""
     given = {name: value for name, value in (("SLUICE_DATABASE_URL", url), ("SLUICE_REDIS_URL", redis_url)) if value}
-    return command(*arguments, env=own_environment() | {"NO_COLOR": "1", "TERM": "dumb"} | given, stdin=stdin)
+    return run_command(*arguments, env=own_environment() | {"NO_COLOR": "1", "TERM": "dumb"} | given, stdin=stdin)
 
 
 def insert_all(url: str, *records: Record) -> None:
