@@ -35,6 +35,8 @@ ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
 OF_CLOCKS: tuple[Role, ...] = ("gateway", "judge", "audit")
 """Whose clocks jump. The check reads by a policy worker's clock when it took a call over (tests/chaos/test_clocks.py has wrong ones)."""
 SETTLE_S = 90.0
+# shorter than what is shipped, so that takeovers come often; while processes start, a slow machine keeps a living worker waiting for over a second
+LEASE_S = 2.0
 SDK_EVERY = 10
 SIGNS = ("audit conflict", "a replay gave other outputs", "call broken", "Exception in callback", "task failed", "set aside")
 """What no log may say, whatever breaks."""
@@ -62,7 +64,7 @@ Stage = tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, di
 
 @contextlib.contextmanager
 def stage(
-    folder: Path, *, lease_s: float = 1.0
+    folder: Path, *, lease_s: float = LEASE_S
 ) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream, dict[Role, WrongClock]]]:
     """Everything that the run needs, up and ready."""
     with contextlib.ExitStack() as stack:
@@ -103,7 +105,7 @@ def run(
     Without `attacks` nobody is hostile; where nothing `breaks`, every innocent call must be served as it should, whatever the hostile do.
     """
     # where nothing breaks, the lease is the one that is shipped: a short one passes while attacker and innocents share the cores with Redis
-    with stage(folder, lease_s=1.0 if breaks else Limits().lease_s) as (product, valkey, postgres, proxies, ports, server, clocks):
+    with stage(folder, lease_s=LEASE_S if breaks else Limits().lease_s) as (product, valkey, postgres, proxies, ports, server, clocks):
         load = Load(
             [f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls, hostile=hostile, attacks=attacks
         )
