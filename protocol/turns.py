@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,14 +37,26 @@ class StoredTurn(msgspec.Struct, frozen=True):
     """The number of each of these calls' blocks in the answer, by which a call is found whose upstream gave it no id."""
 
 
-def pack_turns(stored: Sequence[StoredTurn]) -> bytes:
+Lost = Literal["memory", "too large", "read too late", "unreadable"]
+"""Why turns are missing that may be on record. `memory`: their API key has its share of Redis' memory."""
+
+
+class FoundTurns(msgspec.Struct, frozen=True):
+    """What a lookup found: turns, oldest first, and why others are missing."""
+
+    turns: Sequence[StoredTurn] = ()
+    lost: Sequence[Lost] = ()
+
+
+def pack_turns(turns: Sequence[StoredTurn], lost: Sequence[Lost] = ()) -> bytes:
     """Pack turns, numbers exactly as they are: JSON, because msgpack could not hold them."""
-    return dumps([msgspec.structs.asdict(turn) for turn in stored])
+    return dumps([*lost, *map(msgspec.structs.asdict, turns)])
 
 
-def unpack_turns(data: bytes) -> list[StoredTurn]:
+def unpack_turns(data: bytes) -> FoundTurns:
     """Unpack `pack_turns`. Raises ValueError."""
-    return msgspec.convert(loads_exact(data), list[StoredTurn])
+    values = msgspec.convert(loads_exact(data), list[StoredTurn | Lost])
+    return FoundTurns([one for one in values if not isinstance(one, str)], [one for one in values if isinstance(one, str)])
 
 
 class TurnBuilder(ABC):

@@ -1,7 +1,7 @@
 """Recorded assistant turns by the tool call ids in them: read back whole from the chunks, for calls of the same API key.
 
-A lookup never raises and takes at most `FIND_S` once it has a place: what is not found by then counts as not recorded. The end of an answer
-may still be on its way to the record when its client asks again, so a turn whose chunks are not all there is waited for.
+A lookup never raises and takes at most `FIND_S` once it has a place: whatever was lost by then is named among what it found. The end of an
+answer may still be on its way to the record when its client asks again, so a turn whose chunks are not all there is waited for.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.records import PASSED
 from protocol.request import DialectName
-from protocol.turns import StoredTurn, TurnBuilder
+from protocol.turns import FoundTurns, Lost, StoredTurn, TurnBuilder
 
 FIND_S = 2.0
 MISSING_S = 0.5
@@ -71,10 +71,11 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Stay:
-    """The place of one lookup: taken by `take`, given back at the end of the block. `held`: how many bytes it has read."""
+    """The place of one lookup: taken by `take`, given back at the end of the block. `held`: how many bytes it has read; `leaves_out`: there
+    was more than it may read."""
 
     def __init__(self, turn: Turn, key: Holder) -> None:
-        self.key, self.held = key, 0
+        self.key, self.held, self.leaves_out = key, 0, False
         self._turn, self._stack = turn, contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -166,17 +167,13 @@ class TurnReader:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._engine.dispose()
 
-    async def find(self, key: str, ids: Sequence[str], *, key_id: str = "") -> list[StoredTurn]:
-        """Return the turns of calls of the API key named `key` whose client received these tool calls, oldest first. An id that two calls
-        share finds neither. Left out are turns that are too large, cut or of another dialect, and turns in which a policy withheld what the
-        provider's own tools did or found."""
-        async with self.finding(key, ids, key_id=key_id) as found:
-            return found
-
     @contextlib.asynccontextmanager
-    async def finding(self, key: str, ids: Sequence[str], *, key_id: str = "") -> AsyncIterator[list[StoredTurn]]:
-        """Lend what `find` returns: until it is given back, its key has one place less."""
+    async def finding(self, key: str, ids: Sequence[str], *, key_id: str = "") -> AsyncIterator[FoundTurns]:
+        """Lend the turns of calls of the API key named `key` whose client received these tool calls: until they are given back, the key has
+        one place less. An id that two calls share finds neither. Left out are turns that are cut or of another dialect, and turns in which
+        a policy withheld what the provider's own tools did or found."""
         found: dict[UUID, StoredTurn] = {}
+        lost: list[Lost] = []
         async with Stay(self._turn, Holder(key, key_id)) as stay:
             await stay.take()
             task = asyncio.create_task(self._find(stay, ids[-MAX_LOOKUPS:], found))
@@ -185,7 +182,12 @@ class TurnReader:
             # not awaited after the time is up: a driver that cancels waits for a server that may not answer
             if not (await asyncio.wait({task}, timeout=FIND_S))[0]:
                 task.cancel()
-            yield [found[call] for call in sorted(found)]
+                lost.append("read too late")
+            elif task.cancelled() or task.exception() is not None:
+                lost.append("unreadable")
+            if stay.leaves_out:
+                lost.append("too large")
+            yield FoundTurns([found[call] for call in sorted(found)], lost)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -212,6 +214,7 @@ class TurnReader:
                     found[call] = StoredTurn(str(call), turn.content, container, tuple(of.ids), of.upstream, of.model, tuple(of.blocks))
             is_missing = not self._durable and loop.time() - began < MISSING_S and sum(len(c.ids) for c in calls.values()) < len(set(ids))
             if not waiting and not is_missing:
+                stay.leaves_out = not calls.keys() <= self._built.keys()
                 return
             stay.held = sum(one.size for one in readings.values()) + sum(self._built[call].size for call in found)
             await stay.wait(pause)
@@ -230,7 +233,6 @@ class TurnReader:
         waiting = False
         for call in unread:
             if sizes.get(call, 0) > MAX_CALL_BYTES:
-                self._keep(call, _Turn(None))
                 continue
             room -= sizes.get(call, 0)
             if room < 0:

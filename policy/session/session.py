@@ -23,7 +23,7 @@ from protocol import codecs, errors_wire
 from protocol.config import Config
 from protocol.dialect import Decoder
 from protocol.dialects import DIALECTS
-from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError
+from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError, key_memory
 from protocol.events import (
     PAUSES,
     BlockKind,
@@ -44,7 +44,7 @@ from protocol.records import VerdictName
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
 from protocol.target import Restore
-from protocol.turns import StoredTurn, TurnBuilder
+from protocol.turns import Lost, StoredTurn, TurnBuilder
 
 WITHHELD: Mark = ("withheld", -1)
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
@@ -125,10 +125,15 @@ class Session(Awaiting):
         assert self._chain is not None
         return Blocks(self.out, self._chain, request)
 
-    def turns(self, stored: Sequence[StoredTurn]) -> None:
-        """Take the recorded turns that were asked for, and send the request."""
+    def turns(self, stored: Sequence[StoredTurn], *, lost: Sequence[Lost] = ()) -> None:
+        """Take the recorded turns that were asked for, and send the request. `lost`: why others are missing."""
         if self._approved is None or self._upstream is None or self._stopped or self._sent:
             return
+        if "memory" in lost:
+            self.out.put(self._refusal(key_memory()))
+            return
+        if lost:
+            self.out.note("turns_lost", 0, f"earlier turns may be missing from the request: {', '.join(dict.fromkeys(lost))}")
         self._stored = stored
         self._dispatch(self._with_turns())
 

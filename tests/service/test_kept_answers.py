@@ -19,11 +19,12 @@ from db.write.insert import AuditInserter
 from protocol.bounds import LOOKUPS_AT_ONCE
 from protocol.kept import WantedAnswers, unpack
 from protocol.records import EndRecord, Record, ReleaseRecord
-from protocol.turns import WantedTurns
+from protocol.turns import WantedTurns, pack_turns
 from streams.round_robin import RoundRobin
+from tests.service.test_turns import insert, turn_of
 from tests.support.checks.record import call_id, call_record, now_ms
 from tests.support.waiting import wait_until
-from workers.policy.turns import NONE, TurnLookup
+from workers.policy.turns import TurnLookup
 
 BODY_BYTES = 2**20
 
@@ -270,6 +271,7 @@ async def test_a_lookup_has_its_place_until_its_fact_is_charged(url: str) -> Non
     """Turns and answers likewise: what is read is megabytes, and another key waits for none of it."""
     lookup, busy, go = TurnLookup(url, durable=True, max_bytes=BODY_BYTES), 0, asyncio.Event()
     mine = await keep(url, call_id(), "x")
+    await insert(url, *turn_of(call_id()))
 
     async def charge(_: bytes) -> bool:
         nonlocal busy
@@ -284,7 +286,7 @@ async def test_a_lookup_has_its_place_until_its_fact_is_charged(url: str) -> Non
     assert busy == 2
     go.set()
     *none, refused = await asyncio.gather(*greedy)
-    assert none == [NONE] * 4 and unpack(refused).missing == "memory" and busy == 5
+    assert none == [pack_turns([], ["memory"])] * 4 and unpack(refused).missing == "memory" and busy == 5
     await lookup.close()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from db.read.turns import TurnReader
 from db.write.insert import AuditInserter
 from protocol.config import Key
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
-from protocol.turns import StoredTurn
+from protocol.turns import Lost, StoredTurn
 from streams.round_robin import RoundRobin
 from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, tool_call_record
 from tests.support.upstreams import gemini
@@ -38,6 +38,12 @@ async def opened(url: str, *, durable: bool = True) -> AsyncIterator[TurnReader]
     found = TurnReader.open(url, "anthropic", durable=durable)
     yield found
     await found.close()
+
+
+async def find(reader: TurnReader, key: str, ids: Sequence[str], *, key_id: str = "", lost: Sequence[Lost] = ()) -> Sequence[StoredTurn]:
+    async with reader.finding(key, ids, key_id=key_id) as found:
+        assert found.lost == list(lost)
+        return found.turns
 
 
 async def insert(url: str, *records: Record) -> None:
@@ -66,8 +72,8 @@ async def test_a_turn_is_found_by_the_id_of_its_call(url: str, reader: TurnReade
     call = call_id()
     await insert(url, *turn_of(call))
     want = [StoredTurn(call, CONTENT, "", ("toolu_1",), "claude", "gpt-x", (3,))]
-    assert await reader.find("k", ["toolu_0", "toolu_1"]) == want
-    assert await reader.find("k", ["toolu_1"]) == want, "from memory too"
+    assert await find(reader, "k", ["toolu_0", "toolu_1"]) == want
+    assert await find(reader, "k", ["toolu_1"]) == want, "from memory too"
 
 
 async def test_what_a_stream_says_after_a_finish_reason_is_of_the_turn(url: str) -> None:
@@ -76,7 +82,7 @@ async def test_what_a_stream_says_after_a_finish_reason_is_of_the_turn(url: str)
     calls = [released(call, identity, block=block) for block, identity in enumerate(("1", "2"))]
     await insert(url, call_record(call, key="k", upstream="google"), chunks_record(call, chunks), *calls)
     reader = TurnReader.open(url, "gemini")
-    (found,) = await reader.find("k", ["1", "2"])
+    (found,) = await find(reader, "k", ["1", "2"])
     assert [b["signature"] for b in found.content] == ["BBBB", "CCCC"]
     await reader.close()
 
@@ -93,12 +99,12 @@ async def test_only_what_the_client_received_counts(url: str, reader: TurnReader
     call = call_id()
     records = turn_of(call)
     await insert(url, *records[:2], released(call, **changes), records[3])
-    assert await reader.find("k", ["toolu_1"]) == []
+    assert await find(reader, "k", ["toolu_1"]) == []
 
 
 async def test_a_turn_of_another_key_is_not_found(url: str, reader: TurnReader) -> None:
     await insert(url, *turn_of(call_id()))
-    assert await reader.find("other", ["toolu_1"]) == []
+    assert await find(reader, "other", ["toolu_1"]) == []
 
 
 KEY_ID, OTHER_ID = "0123456789abcdef", "fedcba9876543210"
@@ -107,9 +113,9 @@ KEY_ID, OTHER_ID = "0123456789abcdef", "fedcba9876543210"
 async def test_a_turn_is_its_keys_and_not_of_whom_has_the_name_later(url: str, reader: TurnReader) -> None:
     """C7: a name is unique among keys in use only, and ids of tool calls are in transcripts."""
     await insert(url, *turn_of(call_id(), key_id=KEY_ID))
-    assert await reader.find("k", ["toolu_1"], key_id=OTHER_ID) == []
-    assert len(await reader.find("k", ["toolu_1"], key_id=KEY_ID)) == 1
-    assert len(await reader.find("k", ["toolu_1"])) == 1, "a gateway of before says no id"
+    assert await find(reader, "k", ["toolu_1"], key_id=OTHER_ID) == []
+    assert len(await find(reader, "k", ["toolu_1"], key_id=KEY_ID)) == 1
+    assert len(await find(reader, "k", ["toolu_1"])) == 1, "a gateway of before says no id"
 
 
 async def test_a_turn_of_before_key_ids_is_not_of_whom_has_the_name_later(url: str, reader: TurnReader) -> None:
@@ -118,43 +124,43 @@ async def test_a_turn_of_before_key_ids_is_not_of_whom_has_the_name_later(url: s
     text = await store.create("k")
     await insert(url, *turn_of(call_id()))
     now = Key(name="k", sha256=digest(text)).id
-    assert len(await reader.find("k", ["toolu_1"], key_id=now)) == 1
+    assert len(await find(reader, "k", ["toolu_1"], key_id=now)) == 1
     await store.revoke("k")
     later = Key(name="k", sha256=digest(await store.create("k", reuse=True))).id
     await store.close()
-    assert await reader.find("k", ["toolu_1"], key_id=later) == []
-    assert await reader.find("k", ["toolu_1"]) == []
+    assert await find(reader, "k", ["toolu_1"], key_id=later) == []
+    assert await find(reader, "k", ["toolu_1"]) == []
 
 
 async def test_the_same_id_under_another_key_disturbs_nobody(url: str, reader: TurnReader) -> None:
     mine, theirs = call_id(), call_id()
     await insert(url, *turn_of(mine), call_record(theirs, key="other"), *turn_of(theirs)[1:])
-    assert [t.call_id for t in await reader.find("k", ["toolu_1"])] == [mine]
+    assert [t.call_id for t in await find(reader, "k", ["toolu_1"])] == [mine]
 
 
 async def test_an_id_of_two_calls_is_of_none(url: str, reader: TurnReader) -> None:
     await insert(url, *turn_of(call_id()), *turn_of(call_id()))
-    assert await reader.find("k", ["toolu_1"]) == []
+    assert await find(reader, "k", ["toolu_1"]) == []
 
 
 async def test_a_call_overruled_later_was_not_received(url: str, reader: TurnReader) -> None:
     call = call_id()
     late = BlockRecord(call_id=call, block=3, at=now_ms(), kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
     await insert(url, *turn_of(call), late)
-    assert await reader.find("k", ["toolu_1"]) == []
+    assert await find(reader, "k", ["toolu_1"]) == []
 
 
 @pytest.mark.parametrize("kind", ["other", "server_tool_use"])
 async def test_what_a_policy_kept_from_the_client_does_not_come_back(url: str, reader: TurnReader, kind: str) -> None:
     call = call_id()
     await insert(url, *turn_of(call), BlockRecord(call_id=call, block=2, at=now_ms(), kind=kind, verdict="block", reason="r", policy="p"))
-    assert await reader.find("k", ["toolu_1"]) == []
+    assert await find(reader, "k", ["toolu_1"]) == []
 
 
 async def test_a_denied_call_of_the_providers_does_not_come_back(url: str, reader: TurnReader) -> None:
     call = call_id()
     await insert(url, *turn_of(call), released(call, "srvtoolu_1", block=1, executor="provider", verdict="block", released_arguments=None))
-    assert await reader.find("k", ["toolu_1"]) == []
+    assert await find(reader, "k", ["toolu_1"]) == []
 
 
 @pytest.mark.parametrize("seqs", [range(2, 99), range(1, 6), [*range(1, 3), *range(4, 99)]], ids=["no first", "no end", "a gap"])
@@ -164,7 +170,7 @@ async def test_a_turn_with_a_chunk_missing_is_not_found(url: str, reader: TurnRe
     first, _, third, last = turn_of(call)
     await insert(url, first, *chunks, third, last)
     began = time.monotonic()
-    assert await reader.find("k", ["toolu_1"]) == []
+    assert await find(reader, "k", ["toolu_1"]) == []
     assert time.monotonic() - began < 1, "a call that ended long ago is not waited for"
 
 
@@ -172,7 +178,7 @@ async def test_an_end_that_is_still_on_its_way_is_waited_for(url: str, reader: T
     call = call_id()
     raw = streamed(CONTENT, "tool_use")
     await insert(url, call_record(call, key="k"), chunks_record(call, raw[:4]), released(call))
-    finding = asyncio.create_task(reader.find("k", ["toolu_1"]))
+    finding = asyncio.create_task(find(reader, "k", ["toolu_1"]))
     done, _ = await asyncio.wait({finding}, timeout=0.3)
     assert not done
     await insert(url, chunks_record(call, raw[5:], seq=6))
@@ -187,7 +193,7 @@ async def test_an_end_that_does_not_come_is_waited_for_only_so_long(url: str, re
     await insert(url, call_record(cut, key="k"), chunks_record(cut, streamed([USE | {"id": "toolu_2"}], "tool_use")[:3]))
     await insert(url, released(cut, "toolu_2"))
     began = time.monotonic()
-    assert [t.call_id for t in await reader.find("k", ["toolu_1", "toolu_2"])] == [whole]
+    assert [t.call_id for t in await find(reader, "k", ["toolu_1", "toolu_2"], lost=["read too late"])] == [whole]
     assert 0.4 < time.monotonic() - began < 1.5
 
 
@@ -198,8 +204,8 @@ async def test_a_wait_for_a_place_is_not_of_the_time_to_find(url: str, monkeypat
     reader = TurnReader.open(url, "anthropic", turn=places.place)
     await insert(url, *turn_of(call))
     await places.enter("k")
-    finding = asyncio.create_task(reader.find("k", ["toolu_1"]))
-    assert await reader.find("other", ["toolu_1"]) == []
+    finding = asyncio.create_task(find(reader, "k", ["toolu_1"]))
+    assert await find(reader, "other", ["toolu_1"]) == []
     done, _ = await asyncio.wait({finding}, timeout=0.7)
     assert not done
     places.leave("k")
@@ -219,26 +225,26 @@ def segments(call: str) -> list[ChunksRecord]:
 async def test_the_answers_of_a_paused_turn_are_one_turn(url: str, reader: TurnReader) -> None:
     call = call_id()
     await insert(url, call_record(call, key="k"), *segments(call), released(call))
-    [turn] = await reader.find("k", ["toolu_1"])
+    [turn] = await find(reader, "k", ["toolu_1"])
     assert (turn.content, turn.container) == (CONTENT, "c_1")
 
 
 async def test_a_paused_turn_that_nobody_went_on_with_is_a_turn_once_its_call_ended(url: str, reader: TurnReader) -> None:
     call = call_id()
     await insert(url, *turn_of(call, streamed([THINKING, USE, SEARCH], "pause_turn")))
-    assert [t.content for t in await reader.find("k", ["toolu_1"])] == [[THINKING, USE, SEARCH]]
+    assert [t.content for t in await find(reader, "k", ["toolu_1"])] == [[THINKING, USE, SEARCH]]
 
 
 async def test_an_expired_container_is_not_gone_on_with(url: str, reader: TurnReader) -> None:
     call = call_id()
     raw = [c.replace(b"2099-01-01", b"2020-01-01") for c in streamed(CONTENT, "tool_use", container="c_1")]
     await insert(url, *turn_of(call, raw))
-    assert [t.container for t in await reader.find("k", ["toolu_1"])] == [""]
+    assert [t.container for t in await find(reader, "k", ["toolu_1"])] == [""]
 
 
 async def test_an_answer_of_the_other_dialect_is_no_turn(url: str, reader: TurnReader) -> None:
     await insert(url, *turn_of(call_id(), [b'data: {"id":"x","choices":[]}\n\n', b"data: [DONE]\n\n"]))
-    assert await reader.find("k", ["toolu_1"]) == []
+    assert await find(reader, "k", ["toolu_1"]) == []
 
 
 async def test_a_turn_too_large_is_left_out_and_the_newest_come_first(
@@ -252,27 +258,29 @@ async def test_a_turn_too_large_is_left_out_and_the_newest_come_first(
     monkeypatch.setattr(db.read.turns, "MAX_BYTES", size + 10)
     for call, identity, chunks in (old, "a", raw), (new, "b", raw), (large, "c", padded):
         await insert(url, call_record(call, key="k"), chunks_record(call, chunks), released(call, identity), ended(call))
-    assert [t.call_id for t in await reader.find("k", ["a", "b", "c"])] == [new]
+    for _ in range(2):
+        assert [t.call_id for t in await find(reader, "k", ["a", "b", "c"], lost=["too large"])] == [new]
+    assert await find(reader, "k", ["c"], lost=["too large"]) == []
 
 
 async def test_ids_of_any_text_are_looked_up(url: str, reader: TurnReader) -> None:
     call = call_id()
     await insert(url, call_record(call, key="k\ud800"), chunks_record(call, streamed(CONTENT, "tool_use")), released(call, "a\0'\ud800"))
-    assert [t.tool_call_ids for t in await reader.find("k\ud800", ["a\0'\ud800", "%"])] == [("a\0'\ud800",)]
+    assert [t.tool_call_ids for t in await find(reader, "k\ud800", ["a\0'\ud800", "%"])] == [("a\0'\ud800",)]
 
 
 async def test_where_calls_are_released_before_they_are_on_record_they_are_waited_for(url: str) -> None:
     call = call_id()
     async with opened(url, durable=False) as patient, opened(url) as strict:
-        finding = asyncio.create_task(patient.find("k", ["toolu_1"]))
-        assert await strict.find("k", ["toolu_1"]) == []
+        finding = asyncio.create_task(find(patient, "k", ["toolu_1"]))
+        assert await find(strict, "k", ["toolu_1"]) == []
         await insert(url, *turn_of(call))
         assert [t.call_id for t in await finding] == [call]
 
 
-async def test_a_database_that_is_away_finds_nothing() -> None:
+async def test_a_database_that_is_away_finds_nothing_and_says_so() -> None:
     async with opened("postgresql://u:p@127.0.0.1:1/none") as reader:
-        assert await reader.find("k", ["toolu_1"]) == []
+        assert await find(reader, "k", ["toolu_1"], lost=["unreadable"]) == []
 
 
 async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +290,7 @@ async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(mon
     port = server.sockets[0].getsockname()[1]
     async with opened(f"postgresql://u:p@127.0.0.1:{port}/none") as reader:
         began = time.monotonic()
-        assert await reader.find("k", ["toolu_1"]) == []
+        assert await find(reader, "k", ["toolu_1"], lost=["read too late"]) == []
         assert time.monotonic() - began < 1
         for writer in held:
             writer.close()

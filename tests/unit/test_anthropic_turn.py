@@ -153,7 +153,7 @@ def test_numbers_come_out_as_they_went_in(number: str) -> None:
     builder = built(*call_of('{"a":' + number + "}"))
     assert builder.complete
     stored = unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ())]))
-    for content in (builder.content(), stored[0].content):
+    for content in (builder.content(), stored.turns[0].content):
         assert dumps(content[0]["input"]) == b'{"a":' + number.encode() + b"}"
 
 
@@ -162,7 +162,7 @@ def test_lone_surrogates_pass_through() -> None:
     block = '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
     builder = built(*raw_stream(START, block, delta, *STOPS))
     assert builder.content() == [{"type": "text", "text": "a\ud800"}]
-    assert unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ())]))[0].content == builder.content()
+    assert unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ())])).turns[0].content == builder.content()
 
 
 def test_blank_text_is_left_out_because_the_api_refuses_it() -> None:

@@ -9,9 +9,10 @@ from policy.session import opening
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
+from protocol.records import EventRecord, decode_records
 from protocol.request import ChatRequest, DialectName, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
-from protocol.turns import StoredTurn, WantedTurns, pack_turns, unpack_turns
+from protocol.turns import FoundTurns, Lost, StoredTurn, WantedTurns, pack_turns, unpack_turns
 from streams import layout
 from streams.layout import Start
 from workers.policy.call import OwnedCall
@@ -102,14 +103,37 @@ def test_the_first_answer_is_the_only_one() -> None:
 
 
 @pytest.mark.parametrize("value", [b"x", b"{}", b'[{"call_id":1}]', b"\xff", b"[" * 5000])
-def test_a_fact_that_cannot_be_read_holds_no_turns(value: bytes) -> None:
-    assert unpack_fact(value) == []
+def test_a_fact_that_cannot_be_read_holds_no_turns_and_says_so(value: bytes) -> None:
+    assert unpack_fact(value) == FoundTurns(lost=["unreadable"])
+
+
+@pytest.mark.parametrize("lost", ["too large", "read too late", "unreadable"])
+def test_turns_that_were_lost_are_named_on_their_call(lost: Lost) -> None:
+    """Its provider gets the request as the client has it."""
+    first, value = make(), pack_newest(FoundTurns(lost=[lost, lost]))
+    first.feed_fact(layout.TURNS_FIELD, value, 2)
+    for call in (first, make({layout.TURNS_FIELD: value})):
+        release = call.next_release(1)
+        assert release is not None
+        events = [r.detail for r in decode_records(release.audit) if isinstance(r, EventRecord) and r.kind == "turns_lost"]
+        assert events == [f"0: earlier turns may be missing from the request: {lost}"]
+        assert sent(call)[0] == [USE]
+
+
+def test_a_call_whose_key_has_no_memory_for_its_turns_is_refused() -> None:
+    call = make()
+    call.feed_fact(layout.TURNS_FIELD, pack_turns([], ["memory"]), 2)
+    release = call.next_release(1)
+    assert release is not None
+    reply = layout.unpack_reply(release.reply)
+    assert (reply.status, reply.headers["retry-after"], reply.dispatch, reply.end) == (429, "2", None, "key_memory")
 
 
 def test_the_oldest_turns_are_left_out_where_all_are_too_large() -> None:
     turns = [StoredTurn(str(n), [{"type": "text", "text": "x" * 100}], "", ()) for n in range(5)]
-    assert unpack_turns(pack_newest(turns)) == turns
-    found = pack_newest(turns, max_bytes=500)
-    assert len(found) <= 500
-    assert unpack_turns(found) == turns[-len(unpack_turns(found)) :] != []
-    assert pack_newest(turns, max_bytes=50) == NONE
+    assert unpack_turns(pack_newest(FoundTurns(turns))) == FoundTurns(turns, [])
+    packed = pack_newest(FoundTurns(turns), max_bytes=500)
+    assert len(packed) <= 500
+    found = unpack_turns(packed)
+    assert found == FoundTurns(turns[-len(found.turns) :], ["too large"]) and found.turns
+    assert pack_newest(FoundTurns(turns), max_bytes=50) == pack_turns([], ["too large"])

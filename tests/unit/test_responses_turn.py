@@ -37,7 +37,7 @@ def built(items: list[dict[str, Any]], *, whole: bool = False) -> Any:
 def stored(items: list[dict[str, Any]], released: dict[str, int], **more: Any) -> StoredTurn:
     """The turn as the record has it; `released` are the client's ids of its calls and their blocks."""
     turn = StoredTurn("c", built(items).content(), "", tuple(released), blocks=tuple(released.values()), **more)
-    return unpack_turns(pack_turns([turn]))[0]
+    return unpack_turns(pack_turns([turn])).turns[0]
 
 
 def asked(*parts: Any, dialect: str = "openai", model: str = "m") -> ChatRequest:
@@ -126,7 +126,7 @@ def test_numbers_of_a_call_go_back_as_they_came(said: str) -> None:
     builder.take(whole.encode())
     assert builder.complete
     call = max(b["index"] for b in builder.content())
-    [turn] = unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ("call_1",), blocks=(call,))]))
+    [turn] = unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ("call_1",), blocks=(call,))])).turns
     merged, *_ = DIALECTS["responses"].with_turns(asked(ToolUsePart("call_1", "f", "{}")), [turn], upstream="up")
     assert NUMBERS in (codecs.encode_request(merged, Target(dialect="responses")).body or b"").decode()
 

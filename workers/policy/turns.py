@@ -1,12 +1,11 @@
 """Recorded turns for calls whose client could not send them back whole, and kept answers: looked up once, then a fact of the call.
 
-Reads PostgreSQL and never writes it. Whatever goes wrong, the answer is that nothing is on record: the session then does
-without, and makes nothing up.
+Reads PostgreSQL and never writes it. What goes wrong stands in the fact: the session refuses the call, or does without and says so.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from policy.session.session import Session
 from protocol.bounds import LOOKUPS_AT_ONCE
 from protocol.kept import KeptAnswers, WantedAnswers, pack, unpack
 from protocol.request import DialectName
-from protocol.turns import StoredTurn, WantedTurns, pack_turns, unpack_turns
+from protocol.turns import FoundTurns, WantedTurns, pack_turns, unpack_turns
 from streams import layout
 from streams.round_robin import RoundRobin
 
@@ -28,25 +27,29 @@ NONE = pack_turns([])
 log = logging.getLogger(__name__)
 
 
-def pack_newest(stored: Sequence[StoredTurn], max_bytes: int = MAX_FACT_BYTES) -> bytes:
-    """Pack turns (oldest first) as a fact, the oldest left out where all are too large."""
+def pack_newest(found: FoundTurns, max_bytes: int = MAX_FACT_BYTES) -> bytes:
+    """Pack turns as a fact, the oldest left out where all are too large."""
     packed: list[bytes] = []
+    lost = list(found.lost)
     size = len(NONE)
-    for turn in reversed(stored):
+    for turn in reversed(found.turns):
         one = pack_turns([turn])[1:-1]
         size += len(one) + 1
         if size > max_bytes:
+            lost.append("too large")
             break
         packed.append(one)
+    if lost:
+        packed.append(pack_turns([], lost)[1:-1])
     return b"[" + b",".join(reversed(packed)) + b"]"
 
 
-def unpack_fact(value: bytes) -> list[StoredTurn]:
-    """Return the turns of a fact; one that cannot be read holds none."""
+def unpack_fact(value: bytes) -> FoundTurns:
+    """Return the turns of a fact; one that cannot be read holds none, and says so."""
     try:
         return unpack_turns(value)
     except ValueError:
-        return []
+        return FoundTurns(lost=["unreadable"])
 
 
 Wanted = WantedTurns | WantedAnswers
@@ -60,7 +63,8 @@ def field_of(wanted: Wanted) -> str:
 def tell(session: Session, facts: dict[str, bytes], field: str, value: bytes) -> None:
     """Give a session what was looked up for it. Kept answers may be as large as a request: of these it stays in `facts` that they came."""
     if field == layout.TURNS_FIELD:
-        session.turns(unpack_fact(value))
+        found = unpack_fact(value)
+        session.turns(found.turns, lost=found.lost)
     else:
         facts[field] = b"-"
         session.answers(unpack(value))
@@ -85,15 +89,15 @@ class TurnLookup:
         self._places = RoundRobin(LOOKUPS_AT_ONCE)
 
     async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "", charge: Charge = _free) -> bytes:
-        """Return the fact: those turns that are on record for calls of this API key, if it has room for them. Never raises."""
+        """Return the fact: the turns on record for calls of this API key, and why others are missing. Never raises."""
         try:
             reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
-            async with reader.finding(key, wanted.ids, key_id=key_id) as stored:
-                packed = await asyncio.to_thread(pack_newest, stored)
-                return packed if await charge(packed) else NONE
+            async with reader.finding(key, wanted.ids, key_id=key_id) as found:
+                packed = await asyncio.to_thread(pack_newest, found)
+                return packed if packed == NONE or await charge(packed) else pack_turns([], ["memory"])
         except Exception as error:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
-            return NONE
+            return pack_turns([], ["unreadable"])
 
     async def find_answers(self, key: str, wanted: WantedAnswers, *, key_id: str = "", charge: Charge = _free) -> bytes:
         """Return the fact: what is on record of these answers, or why the call cannot go on with them. Never raises."""
