@@ -35,7 +35,8 @@ ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
 OF_CLOCKS: tuple[Role, ...] = ("gateway", "judge", "audit")
 """Whose clocks jump. The check reads by a policy worker's clock when it took a call over (tests/chaos/test_clocks.py has wrong ones)."""
 SETTLE_S = 90.0
-# shorter than what is shipped, so that takeovers come often; while processes start, a slow machine keeps a living worker waiting for over a second
+# shorter than what is shipped, so that takeovers come often; while processes start, a slow machine keeps a living worker waiting for over
+# a second
 LEASE_S = 2.0
 SDK_EVERY = 10
 SIGNS = ("audit conflict", "a replay gave other outputs", "call broken", "Exception in callback", "task failed", "set aside")
