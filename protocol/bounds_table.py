@@ -452,7 +452,8 @@ _WORKERS: tuple[Bound, ...] = (
         "tests/chaos/test_hooks.py::test_w8_a_hook_that_never_lets_go_costs_its_call_and_two_workers",
     ),
     Bound(
-        "unrecorded", "client", "records of one API key at a policy worker that no audit writer has taken", b.MAX_UNRECORDED_BYTES, "bytes",
+        "unrecorded", "client", "records of one API key in a shard, of a policy worker, that no audit writer has taken",
+        b.MAX_UNRECORDED_BYTES, "bytes",
         "workers/policy/unrecorded.py", "the calls of the key go on when they are taken",
         "tests/service/test_unrecorded.py::test_a_key_with_much_that_no_writer_took_is_held_until_one_does",
     ),

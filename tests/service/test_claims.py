@@ -135,7 +135,7 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
     await redis.call("HSET", layout.ctl_key(others), "t", "another", "e", "no id")
     ended = list[str]()
     calls: Any = SimpleNamespace(owns=lambda call: call.id in ids, drop=lambda call: ended.append(call.id))
-    uncounted: Any = SimpleNamespace(add=lambda key, size: None)
+    uncounted: Any = SimpleNamespace(add=lambda shard, key, size: None)
     finisher = Finisher(redis, calls, uncounted, ended_ttl_ms=60_000)
     for number, call_id in enumerate(ids):
         end = EndRecord(call_id=call_id, at=1, state="ENDED", reason="complete", status=200)

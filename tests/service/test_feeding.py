@@ -33,7 +33,7 @@ START = Start(
 )  # fmt: skip
 BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 CALLED = {"index": 0, "id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
-UNCOUNTED: Any = SimpleNamespace(add=lambda key, size: None)
+UNCOUNTED: Any = SimpleNamespace(add=lambda shard, key, size: None)
 LATE = b'{"error":"invalid","prompt":"' + b"x" * LARGE_STEP_BYTES + b'"}'
 
 

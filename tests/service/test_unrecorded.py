@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 from workers.policy import unrecorded
 from workers.policy.unrecorded import Unrecorded
 
-AUDIT = layout.audit_key(0)
+SHARDS = 2
 
 
 class Worker:
@@ -20,17 +20,17 @@ class Worker:
 
     def __init__(self, redis: Connection) -> None:
         self.redis, self.held, self.tasks = redis, list[str](), set[asyncio.Task[None]]()
-        self.unrecorded = Unrecorded(redis, 1, self.hold, lambda work, name: self.tasks.add(asyncio.create_task(work, name=name)))
+        self.unrecorded = Unrecorded(redis, SHARDS, self.hold, lambda work, name: self.tasks.add(asyncio.create_task(work, name=name)))
 
     def hold(self, keys: Collection[str]) -> None:
         self.held = list(keys)
 
-    def release(self, key: str, size: int) -> None:
-        self.redis.send_quiet("XADD", AUDIT, "*", layout.BLOB, b"x")
-        self.unrecorded.add(key, size)
+    def release(self, key: str, size: int, *, shard: int = 0) -> None:
+        self.redis.send_quiet("XADD", layout.audit_key(shard), "*", layout.BLOB, b"x")
+        self.unrecorded.add(shard, key, size)
 
-    async def take(self) -> None:
-        await self.redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "writer", "STREAMS", AUDIT, ">")
+    async def take(self, *, shard: int = 0) -> None:
+        await self.redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "writer", "STREAMS", layout.audit_key(shard), ">")
 
 
 @pytest.fixture
@@ -38,7 +38,8 @@ async def worker(redis_url: str) -> AsyncIterator[Worker]:
     redis = Connection(redis_url, name="test")
     await redis.open()
     await redis.call("FLUSHALL")
-    await redis.call("XGROUP", "CREATE", AUDIT, layout.AUDIT_GROUP, "0", "MKSTREAM")
+    for shard in range(SHARDS):
+        await redis.call("XGROUP", "CREATE", layout.audit_key(shard), layout.AUDIT_GROUP, "0", "MKSTREAM")
     made = Worker(redis)
     yield made
     for task in made.tasks:
@@ -72,3 +73,26 @@ async def test_nobody_is_held_while_no_writer_takes_anything(worker: Worker, mon
     await wait_until(lambda: not worker.unrecorded._stuck)
     worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     assert worker.held == ["a"], "they take again"
+
+
+async def test_a_shard_whose_writer_is_away_changes_nothing_in_the_others(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
+    worker.release("a", 2 * MAX_UNRECORDED_BYTES, shard=1)
+    assert worker.held == ["a"]
+    await wait_until(lambda: worker.held == [])
+    worker.release("b", 2 * MAX_UNRECORDED_BYTES)
+    assert worker.held == ["b"], "its records wait for a writer that takes them"
+    await worker.take()
+    await wait_until(lambda: worker.held == [])
+
+
+async def test_what_the_writer_of_one_shard_took_counts_no_more_whatever_the_others_do(worker: Worker) -> None:
+    for shard in range(SHARDS):
+        worker.release("a", MAX_UNRECORDED_BYTES, shard=shard)
+    assert worker.held == [], "a key has its share of each shard"
+    await worker.take()
+    await wait_until(lambda: worker.unrecorded._looking == {1})
+    worker.release("a", MAX_UNRECORDED_BYTES)
+    assert worker.held == []
+    worker.release("a", 1, shard=1)
+    assert worker.held == ["a"]

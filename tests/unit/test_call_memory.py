@@ -63,7 +63,7 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     redis = Connection("redis://nobody", name="test")
     monkeypatch.setattr(redis, "_protocol", Wire())
     calls: Any = SimpleNamespace(owns=lambda _: True, spawn=lambda *_: None)
-    uncounted: Any = SimpleNamespace(add=lambda key, size: None)
+    uncounted: Any = SimpleNamespace(add=lambda shard, key, size: None)
     releaser = Releaser(redis, calls, uncounted, max_reply=10, strict=False)
     facts = Facts(redis, nobody, nobody, nobody, Limits(), calls, nobody)
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2 * SIZE)

@@ -64,7 +64,7 @@ class Releaser:
         is_waited_for = False
         for call, release in batch:
             release.is_asked, release.is_out = True, None
-            self._unrecorded.add(call.start.key, len(release.audit))
+            self._unrecorded.add(shard, call.start.key, len(release.audit))
             if call.open_waits:
                 is_waited_for = True
             keys.append(call.ctl_key)

@@ -1,8 +1,9 @@
 """Bounds what one API key has waiting for the audit writers, so that other keys' records, which are taken in order, do not wait behind it.
 
-A worker counts the bytes of records that it released for each key. When a key has many, the worker asks how far the writers are, and
-counts no longer what they have taken. A key with more than `MAX_UNRECORDED_BYTES` is held until then (`workers.policy.fair`). Where writers
-take nothing at all, as while PostgreSQL is away, holding keys helps nobody: the stream is the backlog, and has a bound of its own.
+A worker counts the bytes of records that it released for each key, by shard: each shard's stream has its own reader in a writer. When a key
+has many, the worker asks how far the writers are with that shard, and no longer counts what they have taken. A key with more than
+`MAX_UNRECORDED_BYTES` in one shard is held until then (`workers.policy.fair`), in all shards: its calls share one turn. Where the writers
+of a shard take nothing at all, as while PostgreSQL is away, holding keys helps nobody: the stream is the backlog, with its own bound.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from streams.connection import Connection, RedisError
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 LOOK_BYTES = MAX_UNRECORDED_BYTES // 2
-"""Of one key, at which the worker looks how far the writers are."""
+"""Of one key in one shard, at which the worker looks how far the writers are."""
 LOOK_S = 0.05
 """How long it waits before it looks again: at 10 ms the looks took a fifth of what a chunk costs a worker."""
 STUCK_S = 1.0
@@ -26,43 +27,47 @@ STUCK_S = 1.0
 
 
 class Unrecorded:
-    """What waits for the audit writers of the calls of one worker. `hold` is told which keys have too much of it."""
+    """What waits for the audit writers of the calls of one worker, by shard. `hold` is told which keys have too much of it."""
 
     def __init__(self, redis: Connection, shards: int, hold: Callable[[Collection[str]], None], spawn: Spawn) -> None:
         self._redis, self._hold, self._spawn = redis, hold, spawn
-        self._waits = Counter[str]()
-        self._is_looking = False
+        self._waits = [Counter[str]() for _ in range(shards)]
+        self._over = [set[str]() for _ in range(shards)]
+        """The keys that are held for what they have in each shard."""
         self._taken: list[EntryId] = [NO_ENTRY] * shards
         """What the writers of each shard took last, as far as this worker knows."""
-        self._stuck = set[int]()
+        self._looking, self._stuck = set[int](), set[int]()
 
-    def add(self, key: str, size: int) -> None:
-        """Count what goes onto the audit stream now."""
-        waits = self._waits
+    def add(self, shard: int, key: str, size: int) -> None:
+        """Count what goes onto the audit stream of a shard now."""
+        waits = self._waits[shard]
         waits[key] = found = waits[key] + size
         if found > LOOK_BYTES:
             if found > MAX_UNRECORDED_BYTES:
-                self._hold_all()
-            if not self._is_looking:
-                self._is_looking = True
-                self._spawn(self._look(), "look at the record")
+                self._hold_all(shard)
+            if shard not in self._looking:
+                self._looking.add(shard)
+                self._spawn(self._look(shard), "look at the record")
 
-    def _hold_all(self) -> None:
-        self._hold([] if self._stuck else [key for key, size in self._waits.items() if size > MAX_UNRECORDED_BYTES])
+    def _hold_all(self, shard: int) -> None:
+        waits = {} if shard in self._stuck else self._waits[shard]
+        self._over[shard] = {key for key, size in waits.items() if size > MAX_UNRECORDED_BYTES}
+        self._hold(set().union(*self._over))
 
-    async def _look(self) -> None:
+    async def _look(self, shard: int) -> None:
+        waits = self._waits[shard]
         try:
-            while any(size > LOOK_BYTES for size in self._waits.values()):
-                before = self._waits.copy()
-                await asyncio.gather(*map(self._until_taken, range(len(self._taken))))
-                self._waits -= before
-                self._hold_all()
+            while any(size > LOOK_BYTES for size in waits.values()):
+                before = waits.copy()
+                await self._until_taken(shard)
+                waits -= before
+                self._hold_all(shard)
         except (StreamConnectionLost, RedisError):
             # it counts anew: what is released now is repeated first
-            self._waits.clear()
-            self._hold_all()
+            waits.clear()
+            self._hold_all(shard)
         finally:
-            self._is_looking = False
+            self._looking.discard(shard)
 
     async def _until_taken(self, shard: int) -> None:
         """Wait until writers have taken all that is on the stream now, or take nothing."""
