@@ -93,4 +93,11 @@ async def test_what_stands_before_a_record_of_another_key_is_bounded(redis: Conn
         await asyncio.sleep(0.01)
 
 
+async def test_the_end_of_a_call_counts_among_what_waits_for_the_writers(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker, "a")
+    call.note("test", 0, "x" * MAX_UNRECORDED_BYTES, 1)
+    worker.calls.close(call, "policy_failed")
+    await wait_until(lambda: "a" in worker.calls.fair.queues, what="its key is held")
+
+
 _TAKE = ("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "writer", "STREAMS", AUDIT, ">")
