@@ -120,19 +120,21 @@ class JudgeQueue:
     async def ask(
         self, call_id: str, block: int, step: int, attempt: int, question: JudgeQuestion, within_s: float, *, key: str = ""
     ) -> None:
-        """Enqueue a question of a client's `key`, whose answer is of use `within_s`; tries again while Redis is away.
+        """Enqueue a question of a client's `key`, whose answer is of use `within_s` of the first attempt; tries again while Redis is away.
 
         Raises JudgeUnavailable past depth, share, deadline.
         """
-        ask = Ask(call_id, block, step, attempt, question, int((time.time() + within_s) * 1000))
         until = time.monotonic() + within_s
+        if attempt:
+            until = self._attempts.get((call_id, block, step), (0, until))[1]
+        ask = Ask(call_id, block, step, attempt, question, int((time.time() + until - time.monotonic()) * 1000))
         while (left_s := until - time.monotonic()) > 0:
             try:
                 await self._enqueue(ask, left_s, key)
             except (StreamConnectionLost, connection.RedisError):
                 await asyncio.sleep(min(_RETRY_S, left_s))
                 continue
-            self._remember(call_id, block, step, attempt)
+            self._remember(call_id, block, step, attempt, until)
             return
         raise JudgeUnavailable("the question could not be put to a judge before its deadline")
 
@@ -153,11 +155,10 @@ class JudgeQueue:
         if outcome != Outcome.OK:
             raise JudgeUnavailable(f"{self._max_depth} questions wait for a judge already")
 
-    def _remember(self, call_id: str, block: int, step: int, attempt: int) -> None:
-        now = time.monotonic()
-        self._attempts[call_id, block, step] = (attempt, now)
+    def _remember(self, call_id: str, block: int, step: int, attempt: int, until: float) -> None:
+        self._attempts[call_id, block, step] = (attempt, until)
         if len(self._attempts) > 2 * self._max_depth:
-            # answered asks are never reported here; the oldest half goes, and at worst an old ask begins at attempt 0 again
+            # answered asks are never reported here; the half that is due first goes, and at worst an ask begins at attempt 0 again
             kept = sorted(self._attempts.items(), key=lambda item: item[1][1])[len(self._attempts) // 2 :]
             self._attempts = dict(kept)
 

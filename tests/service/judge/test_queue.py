@@ -13,7 +13,7 @@ import pytest
 from arq.worker import func
 
 from protocol.errors import JudgeUnavailable
-from streams import layout
+from streams import heartbeats, layout
 from streams.connection import Connection
 from tests.support.servers.product import Product
 from tests.support.servers.proxy import proxied
@@ -136,6 +136,32 @@ async def test_a_judge_that_died_is_noticed_and_its_job_taken_away(queue: JudgeQ
     await queue.ask(call_id, 0, 0, MAX_ATTEMPTS - 1, question(), 10)
     await redis.delete(layout.JUDGE_QUEUE)
     assert await queue.died(call_id, 0, 0) is None
+
+
+async def test_all_attempts_of_a_question_have_one_deadline(queue: JudgeQueue, redis: Client) -> None:
+    """Its call is blocked then: a judge that went on would ask its model for nobody."""
+    call_id = layout.new_call_id()
+    for attempt, within_s in enumerate((2, 60)):
+        await queue.ask(call_id, 0, 0, attempt, question(), within_s)
+        assert 0 < await redis.pttl(f"arq:job:{layout.judge_job_id(call_id, 0, 0, attempt)}") <= 2000
+
+
+async def test_a_stopping_judge_has_the_time_to_drain_once(
+    redis_url: str, connection: Connection, redis: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays for the call that runs, and then has no time left."""
+    await heartbeats.write(connection, ("policy", "w1"))
+    await redis.xadd(layout.dispatch_key(0), {"c": layout.new_call_id()})
+    drained, drain = list[float](), JudgeWorker.drain
+
+    async def note(worker: JudgeWorker, grace_s: float) -> None:
+        drained.append(grace_s)
+        await drain(worker, grace_s)
+
+    monkeypatch.setattr(JudgeWorker, "drain", note)
+    async with judging(runtime(redis_url)):
+        pass
+    assert drained[0] == 0.0
 
 
 async def test_a_job_that_vanished_has_died_unless_it_was_answered(queue: JudgeQueue, redis: Client) -> None:
