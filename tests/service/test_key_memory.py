@@ -2,10 +2,15 @@
 
 from typing import Any
 
+import pytest
+
+from gateway.bus import Bus
+from protocol.config import Limits
 from streams import layout, memory_scripts, scripts
 from streams.connection import Argument, Connection
 from streams.fitness import key_bytes
 from tests.support.servers.scripted import make_start
+from tests.support.waiting import wait_until
 
 MEMORY = layout.memory_key(0)
 MIB = 2**20
@@ -82,6 +87,22 @@ def test_a_key_alone_has_half_of_what_new_calls_may_fill() -> None:
 
     assert [most(used) for used in (0, 350, 600, 700, 900)] == [350, 350, 100, 0, 0]
     assert key_bytes({}, 0.7, without_bound=5) == 5
+
+
+@pytest.mark.parametrize("shards", [1, 2, 64])
+async def test_a_key_has_its_share_by_shard_and_in_each_has_room_for_the_largest_body(
+    redis: Connection, redis_url: str, shards: int
+) -> None:
+    """Its calls lie on all shards alike, and none can choose its own."""
+    limits = Limits()
+    bus = Bus(redis_url, "g", limits, shards)
+    await bus.open()
+    memory = layout.memory_key(shards - 1)
+    most = int(await wait_until(lambda: redis.call("HGET", memory, "most")))
+    share = key_bytes(bus.info, limits.memory_share, without_bound=0)
+    await bus.close()
+    assert most == {1: share, 2: share // 2, 64: limits.body_bytes}[shards]
+    assert share // 64 < limits.body_bytes < share // 2
 
 
 async def test_a_writer_takes_what_a_dead_one_left_and_nothing_of_a_living_one_or_of_its_own(redis: Connection) -> None:
