@@ -1,7 +1,7 @@
 """Reading request bodies field by field: every wrong type is named, routing is never taken from a request."""
 
 from collections.abc import Collection
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn, TypeVar
 
 from protocol import bounds
 from protocol.errors import InvalidRequest
@@ -43,6 +43,7 @@ ROUTING = frozenset(
     )
 )
 """Fields by which other gateways and servers let a request choose where it goes, with whose key, or what code it loads (CVE-2024-6587)."""
+_Default = TypeVar("_Default", str, None)
 _ROUTING_STARTS = ("aws_", "azure_", "bootstrap_", "litellm_", "vertex_")
 
 
@@ -127,11 +128,7 @@ def boolean(data: dict[str, Any], name: str, default: bool | None) -> bool | Non
     return value
 
 
-@overload
-def string(data: dict[str, Any], name: str, default: str) -> str: ...
-@overload
-def string(data: dict[str, Any], name: str, default: None) -> str | None: ...
-def string(data: dict[str, Any], name: str, default: str | None) -> str | None:
+def string(data: dict[str, Any], name: str, default: _Default) -> str | _Default:
     """Return text."""
     value = data.get(name)
     if value is None:

@@ -152,13 +152,39 @@ def file_of_text(machine: Machine, call: Call, text: str) -> Out:
 
 def interpreter(machine: Machine, call: Call, name: str) -> Out:
     """Note the program texts of an interpreter, and run the commands that stand in them as such."""
-    language, letters = LANGUAGES[name]
-    found: list[Program] = []
-    values = _OPTION_VALUES.get(language, "")
-    at = 1
-    has_text = False
+    language, _ = LANGUAGES[name]
     words = call.fields
     reads_more = language in _INTERACTIVE and call.stdin is not None and any(re.match(r"-[a-zA-Z]*i", word.text) for word in words[1:])
+    options = _texts_of_options(machine, call, name, reads_more=reads_more)
+    if isinstance(options, Out):
+        return options
+    found, at, has_text = options
+    if words[at : at + 1] and words[at].text == "--":
+        at += 1
+    if not found and not has_text:
+        found = program_behind(machine, call, language, at)
+    if reads_more:
+        found += program_behind(machine, call, language, len(words))
+    if language == "vim":
+        found += [Program("vim", machine.word(text[1:]), "argument") for text in texts(words[1:]) if text.startswith("+") and len(text) > 1]
+    place = machine.emit(call, *found)
+    if language == "sql":
+        run_values(machine, call, after(texts(words[1:]), "--pager"), name)
+    within(machine, call, language, found)
+    if language in ("awk", "sed"):
+        return Out(machine.unknowns.make((), (place,)), [place])
+    return machine.unknown_output(place)
+
+
+def _texts_of_options(machine: Machine, call: Call, name: str, *, reads_more: bool) -> Out | tuple[list[Program], int, bool]:
+    """Return the program texts among an interpreter's options, where its other words begin, and whether its program stands in an option;
+    or what a module of Python prints that runs a command."""
+    language, letters = LANGUAGES[name]
+    values = _OPTION_VALUES.get(language, "")
+    words = call.fields
+    found: list[Program] = []
+    at = 1
+    has_text = False
     while at < len(words):
         text = words[at].text
         option, sign, value = text.partition("=")
@@ -199,21 +225,7 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
                 continue
             has_text = has_text or (language == "python" and "m" in text)
         at += 1
-    if words[at : at + 1] and words[at].text == "--":
-        at += 1
-    if not found and not has_text:
-        found = program_behind(machine, call, language, at)
-    if reads_more:
-        found += program_behind(machine, call, language, len(words))
-    if language == "vim":
-        found += [Program("vim", machine.word(text[1:]), "argument") for text in texts(words[1:]) if text.startswith("+") and len(text) > 1]
-    place = machine.emit(call, *found)
-    if language == "sql":
-        run_values(machine, call, after(texts(words[1:]), "--pager"), name)
-    within(machine, call, language, found)
-    if language in ("awk", "sed"):
-        return Out(machine.unknowns.make((), (place,)), [place])
-    return machine.unknown_output(place)
+    return found, at, has_text
 
 
 def run_by_module(machine: Machine, call: Call, module: str, words: list[Field], name: str) -> list[Program]:
