@@ -1,4 +1,4 @@
--- Migrations: e7a65637dab1c92fb748540fe7ba0c8b471497aa61038551f9a47cad939482ab
+-- Migrations: 744dadccba0af981e05f1c5032e32fc34388e28906f619fc7327ff5c2ea0fa6c
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -884,6 +884,9 @@ BEGIN
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
     END IF;
+    IF to_regclass('public.redacted_calls') IS NOT NULL THEN
+        INSERT INTO public.redacted_calls (call_id) VALUES (given) ON CONFLICT DO NOTHING;
+    END IF;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM public.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO public.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);
@@ -1613,6 +1616,12 @@ PARTITION BY RANGE (at);
 
 
 
+CREATE TABLE public.redacted_calls (
+    call_id uuid NOT NULL
+);
+
+
+
 CREATE TABLE public.redactions (
     call_id uuid NOT NULL,
     table_name text NOT NULL,
@@ -2261,6 +2270,11 @@ ALTER TABLE ONLY public.page_sessions
 
 ALTER TABLE ONLY public.reads
     ADD CONSTRAINT reads_pkey PRIMARY KEY (at, id);
+
+
+
+ALTER TABLE ONLY public.redacted_calls
+    ADD CONSTRAINT redacted_calls_pkey PRIMARY KEY (call_id);
 
 
 
@@ -2974,6 +2988,11 @@ GRANT INSERT ON TABLE public.reads TO sluice_noter;
 
 
 
+GRANT SELECT ON TABLE public.redacted_calls TO sluice_writer;
+GRANT SELECT ON TABLE public.redacted_calls TO sluice_reader;
+
+
+
 GRANT SELECT ON TABLE public.redactions TO sluice_writer;
 GRANT SELECT ON TABLE public.redactions TO sluice_reader;
 
@@ -3023,4 +3042,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0027');
+INSERT INTO public.alembic_version (version_num) VALUES ('0028');

@@ -181,6 +181,14 @@ class Redaction(Base):
     hashes: Mapped[bytes]
 
 
+class RedactedCall(Base):
+    """A call whose content was deleted: audit writers ask for it before they write more of the call. It outlives the call's rows."""
+
+    __tablename__ = "redacted_calls"
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+
+
 class Seal(Base):
     """A leaf of the tree: a call's rows as they were at that moment, counted by table and hashed. Parts after 0 have rows added.
 
@@ -484,7 +492,8 @@ class History(Base):
 
 OF_PAGES = (PageSession.__tablename__, Read.__tablename__, Label.__tablename__, DebugSwitch.__tablename__)
 """Tables that pages write, and of `reads` whoever shows content."""
-BESIDE_RECORD = (*(table.__tablename__ for table in (Audit, AuditReview, KeptDigest, UsageHour, JudgeHour, DoorCount)), *OF_PAGES)
+_OF_FUNCTIONS = (RedactedCall, Audit, AuditReview, KeptDigest, UsageHour, JudgeHour, DoorCount)
+BESIDE_RECORD = (*(table.__tablename__ for table in _OF_FUNCTIONS), *OF_PAGES)
 """Tables that the functions in the database write, or the pages, and no other login."""
 UNSEALED = (History.__tablename__, DebugLog.__tablename__)
 """Partitioned tables of calls that no seal covers."""

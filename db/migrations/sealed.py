@@ -60,6 +60,9 @@ BEGIN
         GET DIAGNOSTICS n = ROW_COUNT;
         total := total + n;
     END IF;
+    IF to_regclass('{schema}.redacted_calls') IS NOT NULL THEN
+        INSERT INTO {schema}.redacted_calls (call_id) VALUES (given) ON CONFLICT DO NOTHING;
+    END IF;
     UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO {schema}.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);

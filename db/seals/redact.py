@@ -23,6 +23,8 @@ from db.seals.verify_tree import find_dropped
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
 
+WAIT_S = 5
+"""How long to wait for who writes to a table; others that write wait meanwhile."""
 RESTORED = "sluice_restored"
 """The schema of days that were put back from an archive (`db.seals.restore`), beside the record."""
 _NOT_OWNER = "this database user may not do that; it needs the owner of the tables"
@@ -64,36 +66,42 @@ def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = Fal
     """
     with changing(database_url) as connection:
         rows = _redact(connection, call_id, reason, dry_run=dry_run)
+        if not dry_run:
+            _seal(database_url, call_id)
+            _wait_for_writers(connection)
+            rows += _redact(connection, call_id, reason, dry_run=False)
+            _seal(database_url, call_id)
+            if rows or rewrite:
+                _vacuum(connection, call_id, "(FULL) " if rewrite else "")
+    return rows
+
+
+def _seal(database_url: str, call_id: UUID) -> None:
+    with Sealer(database_url) as sealer:
+        sealer.seal([call_id])
+
+
+def _redact(connection: psycopg.Connection, call_id: UUID, reason: str, *, dry_run: bool) -> int:
+    """Rows and dead letters that had content; where there were none, or dry, all is taken back."""
+    with connection.transaction() as transaction:
+        letters = number(connection, "SELECT count(*) FROM dead_letters WHERE call_id = %s", (str(call_id),))
+        rows = number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
         if rows == -1:
             raise NotFound(f"no call {call_id} in the record")
         if rows == -2:
             raise InvalidRequest("the call is still open: more would come; redact it when it has ended", param="call")
-        if rows and not dry_run:
-            with Sealer(database_url) as sealer:
-                sealer.seal([call_id])
-            _delete_late(connection, call_id)
-        if (rows or rewrite) and not dry_run:
-            _vacuum(connection, call_id, "(FULL) " if rewrite else "")
-    return rows
-
-
-def _redact(connection: psycopg.Connection, call_id: UUID, reason: str, *, dry_run: bool) -> int:
-    """Rows and dead letters that had content; where there were none, or dry, all is taken back. Below 0: why not."""
-    with connection.transaction() as transaction:
-        letters = number(connection, "SELECT count(*) FROM dead_letters WHERE call_id = %s", (str(call_id),))
-        rows = number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
-        rows += letters + _delete_restored(connection, call_id) if rows >= 0 else 0
-        if dry_run or rows <= 0:
+        rows += letters + _delete_restored(connection, call_id)
+        if dry_run or not rows:
             raise psycopg.Rollback(transaction)
     return rows
 
 
-def _delete_late(connection: psycopg.Connection, call_id: UUID) -> None:
-    """Delete what was being written meanwhile: its writer looked for the redaction before it was there. It is waited for."""
-    for table in map(sql.Identifier, ("debug_logs", "histories")):
+def _wait_for_writers(connection: psycopg.Connection) -> None:
+    """Wait for transactions that looked for the redaction before it was there. Later ones see it, and write no content."""
+    for table in ("dead_letters", "debug_logs", "histories", *(form.table for form in FORMS)):
         with connection.transaction():
-            connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table))
-            connection.execute(sql.SQL("DELETE FROM {} WHERE call_id = %s").format(table), (call_id,))
+            connection.execute(f"SET LOCAL lock_timeout = '{WAIT_S}s'".encode())
+            connection.execute(sql.SQL("LOCK TABLE ONLY {} IN SHARE ROW EXCLUSIVE MODE").format(sql.Identifier(table)))
 
 
 def _delete_restored(connection: psycopg.Connection, call_id: UUID) -> int:

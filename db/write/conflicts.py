@@ -5,6 +5,7 @@ conflicts. Must not know: connections.
 """
 
 import json
+import secrets
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,6 +21,21 @@ from protocol.records import EventRecord, Record, to_text
 
 CONFLICT = "conflict"
 """The kind of events that hold a row which differs from the one on record; also the kind of the dead letter of a large one."""
+_NUMBERS = 2**32
+"""The numbers that the events of one row may have."""
+_TIME = ', "at": "'
+"""Where the time begins in a detail, as its last value. In a text of the row its quotation marks are escaped."""
+_CONTENT = f"split_part({{}}.detail, '{_TIME}', 1)"
+KEEP = f"""
+INSERT INTO events (call_id, kind, number, at, detail)
+SELECT DISTINCT ON (v.call_id, v.kind, v.number / {_NUMBERS}, {_CONTENT.format("v")}) v.*
+FROM unnest($1::uuid[], $2::text[], $3::int8[], $4::timestamptz[], $5::text[]) v (call_id, kind, number, at, detail)
+WHERE NOT EXISTS (
+    SELECT FROM events e WHERE e.call_id = v.call_id AND e.kind = v.kind AND {_CONTENT.format("e")} = {_CONTENT.format("v")}
+        AND e.number BETWEEN v.number & ~{_NUMBERS - 1}::int8 AND v.number | {_NUMBERS - 1}::int8
+) ON CONFLICT DO NOTHING
+"""
+"""Inserts the events of conflicts, packed, but those of rows that have one. The same row at another time is the same."""
 SHORT = 1000
 """Characters of each text of a row that is too large for an event."""
 
@@ -37,15 +53,17 @@ class Conflict(NamedTuple):
 def read_conflict(kind: Kind, row: Sequence[Any]) -> Conflict:
     """Make a conflict of what `Kind.compare` returned.
 
-    The event's detail is JSON: `table`, `key` (what names the row within its call) and `values` by column. The same row has the same
-    number, so a row that comes twice is one event.
+    The event's detail is JSON: `table`, `key` (what names the row within its call) and `values` by column. A number outlives a
+    redaction, so it has nothing of the content: half of it is a hash of the row's key, and half is random.
     """
     found = {column.name: _value(value) for column, value in zip(kind.compared, row, strict=True)}
     call_id = str(found.pop(CALL_ID))
     key = "/".join(str(found.pop(name)) for name in kind.key[1:])
+    if "at" in found:
+        found["at"] = found.pop("at")
     said = {"table": kind.table, "key": key}
-    content = json.dumps([said, {name: value for name, value in found.items() if name != "at"}])
-    number = int.from_bytes(sha256(content.encode()).digest()[:8]) >> 1
+    place = int.from_bytes(sha256(json.dumps(said).encode()).digest()[:4]) >> 1
+    number = place * _NUMBERS + secrets.randbelow(_NUMBERS)
     detail, whole = json.dumps({**said, "values": found}, ensure_ascii=False), None
     if len(detail) > MAX_SEARCHED_CHARS:
         whole = json.dumps({CALL_ID: call_id, **said, "values": found}).encode()

@@ -24,7 +24,7 @@ INSERT INTO debug_logs (call_id, process, n, at, type, event, seq, number, block
 SELECT c, p, n, a, t, e, nullif(s, -1), nullif(u, -1), nullif(b, -1), nullif(o, ''), nullif(h, ''), nullif(d, -1), nullif(z, -1), x
 FROM unnest(%b::uuid[], %b::text[], %b::int4[], %b::timestamptz[], %b::text[], %b::text[], %b::int4[], %b::int4[], %b::int4[], %b::text[],
     %b::text[], %b::int4[], %b::int4[], %b::bytea[]) AS v (c, p, n, a, t, e, s, u, b, o, h, d, z, x)
-WHERE v.c <> ALL (ARRAY(SELECT r.call_id FROM events r WHERE r.call_id = ANY (%b::uuid[]) AND r.kind = 'redacted'))
+WHERE NOT EXISTS (SELECT FROM redacted_calls r WHERE r.call_id = v.c)
 ON CONFLICT DO NOTHING
 """
 """A line of a call that is redacted by now is not kept: it would say again what was deleted."""
@@ -121,6 +121,6 @@ def _columns(lines: Sequence[tuple[str, Line]]) -> tuple[Packed, ...]:
     at = array("timestamptz", len(times), times)
     packed_columns = (
         column("uuid", calls), processes, ns, at, types, events, seqs, releases, blocks, policies, hooks, durations, sizes,
-        column("bytea", details), column("uuid", list(ids.values())),
+        column("bytea", details),
     )  # fmt: skip
     return tuple(map(Packed, packed_columns))

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from db.columns import BY_NAME
 from db.text import to_short
 from db.write.rows import KINDS, Kind
 from protocol.records import ChunksRecord, EventRecord, Record
@@ -45,6 +46,14 @@ def fit(record: Record) -> list[Record]:
     for path, value in changes.items():
         fitted = _changed(fitted, path.split("."), value)
     return [fitted, _event(record, kind, whole)] if changes else [record]
+
+
+def emptied(record: Record) -> Record:
+    """Return the record as a redaction leaves its row: without content."""
+    for column in BY_NAME[record.table].content:
+        if column.path and (value := attrgetter(column.path)(record)):
+            record = _changed(record, column.path.split("."), [b""] * len(value) if isinstance(value, list) else type(value)())
+    return record
 
 
 def _changed(value: Any, path: Sequence[str], to: object) -> Any:

@@ -29,11 +29,11 @@ from db.holes import MARK, Found, mark_values
 from db.link import conninfo, cut
 from db.migrations.primaries import COUNTED
 from db.text import to_column
-from db.write.conflicts import CONFLICT, Conflict, read_conflict
-from db.write.fit import fit
+from db.write.conflicts import CONFLICT, KEEP, Conflict, read_conflict
+from db.write.fit import emptied, fit
 from db.write.packing import Packed, PackedDumper, column
 from db.write.pipeline import Pipeline, Statement
-from db.write.rows import IS_REDACTED, PARTITIONED, Rows, pack
+from db.write.rows import IS_REDACTED, PARTITIONED, Rows, pack, uuid_of
 from protocol.bounds import MAX_TRIED_RECORDS
 from protocol.errors import AuditUnavailable
 from protocol.records import Record, ToolCallRecord, encode_records
@@ -84,6 +84,10 @@ FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
 _PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
 _READS: LiteralString = "SELECT sluice_ensure_reads(%s::date, %s)"
 _SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY($1::uuid[])"
+_REDACTED: LiteralString = f"SELECT v.call_id FROM unnest(%s::text[]) v (call_id) WHERE {IS_REDACTED}"
+_NONE_REDACTED: LiteralString = "SELECT (SELECT 1 UNION ALL SELECT 1 FROM redacted_calls WHERE call_id = ANY($1::uuid[]))"
+"""Fails, as a subquery with two rows, if one of the calls is redacted. It is the last statement of each transaction that inserts: a
+redaction that it does not see waits for the transaction, and then redacts what that wrote (`db.seals.redact`)."""
 
 
 class Relayed(NamedTuple):
@@ -147,6 +151,10 @@ class AuditInserter:
         self._connection: AsyncConnection | None = None
         self._pipeline: Pipeline | None = None
         self._silent_s = SILENT_S
+        self._redacted: set[str] = set()
+        """Calls of the batch that are known to be redacted: what comes of them is inserted without content."""
+        self._guard = Statement(_NONE_REDACTED, ())
+        """Of the others, behind each insert."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,17 +170,25 @@ class AuditInserter:
         Raises AuditUnavailable when PostgreSQL is away, full or too slow: nothing of the batch that failed was
         committed, and inserting it again is safe.
         """
-        found = Conflicts()
-        look = [Statement(_SEALED, (_ids(look_at),))] if look_at else []
+        calls = _ids({*(record.call_id for record in records), *bodies})
+        self._redacted = set()
+        look = [Statement(_SEALED, (column("uuid", list(_ids(look_at).values())),))] if look_at else []
         try:
-            await self._insert_all(records, bodies, found, look)
+            while True:
+                found = Conflicts()
+                others = [raw for call_id, raw in calls.items() if call_id not in self._redacted]
+                self._guard = Statement(_NONE_REDACTED, (column("uuid", others),))
+                try:
+                    await self._insert_all(records, bodies, found, look)
+                    return found
+                except psycopg.errors.CardinalityViolation:
+                    self._redacted = {row[0] for row in await self._rows(_REDACTED, (list(calls),))}
         except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the audit log cannot be written now") from error
         except BaseException:
             await self.close()
             raise
-        return found
 
     async def without_body(self, call_ids: Sequence[str]) -> list[str]:
         """Return those of the calls whose request body is not on record. Raises AuditUnavailable."""
@@ -313,8 +329,9 @@ class AuditInserter:
 
     async def _connected(self) -> AsyncConnection:
         if self._connection is None or self._connection.closed:
-            # a commit that is announced is on disk, whatever the server's, the database's or the login's default says
-            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c synchronous_commit=on"
+            # a commit that is announced is on disk, and a redaction is seen, whatever the defaults of server, database and login
+            level = "-c default_transaction_isolation=read\\ committed"
+            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c synchronous_commit=on {level}"
             self._connection = await AsyncConnection.connect(self._conninfo, autocommit=True, options=options)
             self._connection.adapters.register_dumper(Packed, PackedDumper)
             self._pipeline = Pipeline(self._connection)
@@ -323,10 +340,10 @@ class AuditInserter:
     async def _insert_all(self, records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts, look: list[Statement]) -> None:
         letters: list[_Letter] = []
         try:
-            tables = pack(records, bodies)
+            tables = self._pack(records, bodies)
         except _PACK_ERRORS:
             records, bodies = _fitting(records, bodies, found, letters)
-            tables = pack(records, bodies)
+            tables = self._pack(records, bodies)
         try:
             await self._insert_packed(tables, found, look)
         except _DATA_ERRORS:
@@ -338,12 +355,19 @@ class AuditInserter:
         if letters:
             await self._set_aside(letters)
 
+    def _pack(self, records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
+        """As `db.write.rows.pack`, but calls that are known to be redacted as their redaction would leave them."""
+        if self._redacted:
+            records = [emptied(record) if record.call_id in self._redacted else record for record in records]
+            bodies = {call_id: b"" if call_id in self._redacted else body for call_id, body in bodies.items()}
+        return pack(records, bodies)
+
     async def _insert_halving(
         self, records: Sequence[Record], found: Conflicts, letters: list[_Letter], body: Mapping[str, bytes] | None = None
     ) -> None:
         """Insert records, or one body; those that PostgreSQL refuses become letters."""
         try:
-            await self._insert_packed(pack(records, body or {}), found, [])
+            await self._insert_packed(self._pack(records, body or {}), found, [])
         except _DATA_ERRORS as error:
             is_one_call = len({record.call_id for record in records}) <= 1
             if len(records) <= 1 or (is_one_call and len(letters) >= MAX_TRIED):
@@ -374,7 +398,8 @@ class AuditInserter:
             for row in await self._answered(self._fetched(rows.kind.compare, list(map(Packed, rows.columns))))
         ]
         if conflicts:
-            await self._run_all(_new_rows(pack([event for one in conflicts for event in one.events], {})), [], Conflicts())
+            [events] = pack([event for one in conflicts for event in one.events], {})
+            await self._run_all([Statement(KEEP, events.columns)], [], Conflicts())
         letters = [
             _Letter(one.whole, f"differs from the row of {one.table} on record", one.events[0].call_id, CONFLICT)
             for one in conflicts
@@ -386,11 +411,12 @@ class AuditInserter:
 
     async def _run_all(self, inserts: list[Statement], look: list[Statement], found: Conflicts) -> list[int]:
         """Returns how many rows each insert made."""
-        results = await self._run([statements for statements in (inserts, look) if statements])
+        guarded = [*inserts, self._guard] if inserts else []
+        results = await self._run([statements for statements in (guarded, look) if statements])
         if look:
             (seals,) = results[-1]
             found.sealed += [UUID(bytes=seals.get_value(row, 0)) for row in range(seals.ntuples)]
-        return [result.command_tuples or 0 for result in results[0]] if inserts else []
+        return [result.command_tuples or 0 for result in results[0][:-1]] if inserts else []
 
     async def _set_aside(self, letters: Sequence[_Letter]) -> None:
         await self._answered(self._write_letters(letters))
@@ -450,10 +476,10 @@ def _key(record: ToolCallRecord) -> str:
     return f"{record.call_id.lower()}/{record.block}"
 
 
-def _ids(call_ids: Iterable[str]) -> bytes:
-    """Call ids as a column, without what is none: such a record is a dead letter."""
-    packed = []
+def _ids(call_ids: Iterable[str]) -> dict[str, bytes]:
+    """Call ids with their bytes, without what is none: such a record is a dead letter."""
+    found = {}
     for call_id in call_ids:
         with contextlib.suppress(ValueError):
-            packed.append(UUID(call_id).bytes)
-    return column("uuid", packed)
+            found[call_id] = uuid_of(call_id)
+    return found

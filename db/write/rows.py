@@ -11,7 +11,6 @@ from operator import attrgetter, contains
 from typing import Any
 from uuid import UUID
 
-from db.canonical import REDACTED
 from db.columns import BY_NAME, CALL_ID, TABLES, CallTable, Stored
 from db.text import search_text, to_column
 from db.write.packing import array, int4s, item, sized, timestamp
@@ -19,7 +18,7 @@ from db.write.packing import column as pack_column
 from protocol.columns import Column
 from protocol.records import ChunksRecord, Record, to_text
 
-IS_REDACTED = f"EXISTS (SELECT FROM events r WHERE r.call_id = v.call_id::uuid AND r.kind = '{REDACTED}')"
+IS_REDACTED = "EXISTS (SELECT FROM redacted_calls r WHERE r.call_id = v.call_id::uuid)"
 """SQL: was the call of a row `v` redacted?"""
 
 
@@ -60,26 +59,22 @@ class Kind:
     def compare(self) -> str:
         """The statement that finds, after an insert, the rows of the packed columns that differ from those on record with their keys.
 
-        Times are left out: the same content seen at another moment is the same record. So is, of a redacted call, the content that a row
-        brings again: it is compared, and returned, as the redaction would leave it.
+        Times are left out: the same content seen at another moment is the same record. So is the content of a redacted call.
         """
         given = ", ".join(f"%b::{'text' if column.kind == 'tsvector' else column.kind}[]" for column in self.columns)
-        sent = {column.name: _as_kept(column) for column in self.compared}
-        content = [name for name in sent if name not in {*self.key, "at"}]
-        ours, theirs = ", ".join(sent[name] for name in content), ", ".join(f't."{name}"' for name in content)
+        content = [column for column in self.compared if column.name not in {*self.key, "at"}]
+        ours, theirs = ", ".join(map(_as_kept, content)), ", ".join(f't."{column.name}"' for column in content)
         differs = f"({theirs}) IS DISTINCT FROM ({ours})" if len(content) > 1 else f"{theirs} IS DISTINCT FROM {ours}"
         same_key = " AND ".join(f't."{name}" = v."{name}"' for name in self.key)
         where = differs if content else "false"
-        row = ", ".join(sent.values())
+        row = ", ".join(f'v."{column.name}"' for column in self.compared)
         return f"SELECT {row} FROM unnest({given}) AS v ({self._names}) JOIN {self.table} t ON {same_key} WHERE {where}"
 
 
 def _as_kept(column: Stored) -> str:
-    """SQL: a column of a row `v` that came, without its content where the row `t` on record has other content and the call is redacted."""
+    """SQL: what a column of the row `t` on record should hold for the row `v` that came. A redaction may be about to empty it."""
     sent, stored = f'v."{column.name}"', f't."{column.name}"'
-    if not column.mark.is_content:
-        return sent
-    return f"CASE WHEN {sent} <> '' AND {sent} IS DISTINCT FROM {stored} AND {IS_REDACTED} THEN ''::{column.kind} ELSE {sent} END"
+    return f"CASE WHEN {IS_REDACTED} THEN {stored} ELSE {sent} END" if column.mark.is_content else sent
 
 
 def _kind(table: CallTable) -> Kind:
@@ -119,14 +114,14 @@ def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
     if chunks:
         packed.append(_pack_chunks(chunks))
     if bodies:
-        columns = (pack_column("uuid", [_uuid(call_id) for call_id in bodies]), pack_column("bytea", list(bodies.values())))
+        columns = (pack_column("uuid", [uuid_of(call_id) for call_id in bodies]), pack_column("bytea", list(bodies.values())))
         packed.append(Rows(BODIES, len(bodies), columns))
     return packed
 
 
 @lru_cache(4096)
-def _uuid(call_id: str) -> bytes:
-    # a batch names a call a hundred times; making a UUID is 2 us
+def uuid_of(call_id: str) -> bytes:
+    """Return the bytes of a call's id: a batch names a call a hundred times, and making a UUID is 2 us. Raises ValueError."""
     return UUID(call_id).bytes
 
 
@@ -134,7 +129,7 @@ def _values(column: Stored, records: Sequence[Any]) -> Sequence[Any]:
     if column.kind == "tsvector":
         return [search_text(r.name, to_text(r.arguments), r.reason) for r in records]
     if column.name == CALL_ID:
-        return [_uuid(r.call_id) for r in records]
+        return [uuid_of(r.call_id) for r in records]
     values = list(map(attrgetter(column.path), records))
     if column.kind != "text":
         return values
@@ -164,7 +159,7 @@ def _pack_chunks(records: Sequence[ChunksRecord]) -> Rows:
         count = len(record.raw)
         if not count == len(record.verdicts) == len(record.blocks):
             raise ValueError("raw, verdicts and blocks of a chunks record differ in length")
-        ids.append(item(_uuid(record.call_id)) * count)
+        ids.append(item(uuid_of(record.call_id)) * count)
         seqs.extend(range(record.seq, record.seq + count))
         times.append(timestamp(record.at) * count)
         raws.extend(record.raw)

@@ -143,3 +143,19 @@ async def test_rows_of_a_redacted_call_that_come_again_do_not_bring_its_content_
     assert [one.table for one in found.conflicts] == ["tool_calls"]
     [kept] = events(url, call)
     assert (kept["values"]["verdict"], kept["values"]["reason"], kept["values"]["arguments"]) == ("allow", "", "")
+
+
+async def test_the_number_of_an_event_says_nothing_of_its_content(url: str, inserter: AuditInserter) -> None:
+    """It outlives a redaction. The same row is one event all the same, whenever it was made, also after the redaction."""
+    calls = [call_id() for _ in range(2)]
+    numbers = "SELECT number FROM events WHERE kind = 'conflict' AND call_id = %s"
+    for call in calls:
+        await inserter.insert(whole_call(call), {})
+        for at in (1, 2):
+            await inserter.insert([tool_call_record(call, reason="yes", at=at)], {})
+    [[one], [other]] = (rows(url, numbers, call) for call in calls)
+    assert one != other, "an event of the same content"
+    assert rows(url, "SELECT sluice_redact(%s, 'gone') > 0", UUID(calls[0])) == [(True,)]
+    for _ in range(2):
+        await inserter.insert([tool_call_record(calls[0], verdict="allow", reason="yes")], {})
+    assert len(rows(url, numbers, calls[0])) == 2
