@@ -146,11 +146,14 @@ def _sees_the_refusal(tab: Tab) -> None:
 
 def test_back_leads_to_the_same_rows_at_the_same_place(tab: Tab, made: Calls) -> None:
     tab.open("/debug/tool-calls?limit=25&key=dev")
-    tab.page.click("text=Older ›")
     rows = "[...document.querySelectorAll('tr[data-row]')].map(row => row.id)"
-    second = tab.evaluate(rows)
-    tab.page.click("text=Older ›")
-    third = tab.evaluate(rows)
+
+    def older() -> list[str]:
+        with tab.page.expect_navigation():
+            tab.page.click("text=Older ›")
+        return list(tab.evaluate(rows))
+
+    second, third = older(), older()
     tab.evaluate("window.scrollTo(0, 600)")
     tab.page.locator("a[data-open]").nth(12).click()
     tab.page.wait_for_url("**/debug/calls/**")
