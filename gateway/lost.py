@@ -181,11 +181,19 @@ class UnrecordedCalls:
             self.report_all()
         for number, shard in enumerate(self._shards):
             shard.newest = newest[number]
+            if shard.read_to == NO_ENTRY:
+                shard.read_to = self._before_names(shard.newest)
             checked = await ended_stream.read_checked(self._redis, number)
             while shard.reported and shard.reported[0].entry <= checked.last:
                 self._forget(shard.reported.popleft().call_id)
             if await self._read_names(number, shard, checked.first):
                 self._queue_unnamed(number, shard, checked.first[0] - UNNAMED_MS)
+
+    def _before_names(self, newest: EntryId) -> EntryId:
+        """Return an entry before all that may name a remembered call. Workers name calls after their end: older entries are not read."""
+        # a millisecond earlier, in which Redis may have added the entry; after its clock was set back it goes on from the newest
+        since_ms = next((max(ended.at_ms - 1, 0) for ended in self._calls.values() if not ended.is_reported), newest[0] + 1)
+        return min(newest, (since_ms, 0))
 
     async def _read_names(self, number: int, shard: _Shard, until: EntryId) -> bool:
         """Forget the calls that are named up to `until`. Returns whether all names were read."""

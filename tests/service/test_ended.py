@@ -231,6 +231,36 @@ async def test_names_are_read_in_pages_and_a_gateway_without_the_right_to_them_g
     assert len([r for r in caplog.records if "cannot be read" in r.message]) == 1
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["it starts", "Redis was lost"])
+async def test_a_gateway_does_not_read_what_was_named_before_its_calls_ended(
+    redis: Connection, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    calls, old = UnrecordedCalls(redis, 1), ended()
+    for _ in range(3):
+        await redis.call("XADD", layout.ended_key(0), "*", *(part for _ in range(1000) for part in ("c", ended().id)))
+    before = await by_worker(redis, ended())
+    await wait_until(lambda: time.time() * 1000 > int(before.split("-")[0]) + 1)
+    if is_lost:
+        calls.remember(old)
+        await look(calls, "0")
+    await look(calls)
+    mine = ended()
+    calls.remember(mine)
+    last = await by_worker(redis, mine)
+    await ended_stream.write_checked(redis, 0, last, "0-0")
+    read = list[tuple[str, bytes | None]]()
+    calls_of = ended_stream.calls_of
+
+    def noted(fields: list[bytes]) -> list[tuple[str, bytes | None]]:
+        read.extend(calls_of(fields))
+        return calls_of(fields)
+
+    monkeypatch.setattr(ended_stream, "calls_of", noted)
+    await look(calls)
+    assert [call_id for call_id, blob in read if blob is None] == [mine.id]
+    assert set(calls._calls) == ({old.id} if is_lost else set())
+
+
 @pytest.mark.parametrize(("number", "relayed"), [(0, 0), (5, -1)])
 async def test_of_a_call_that_this_gateway_has_no_more_nobody_says_how_far_it_came(
     redis: Connection, bus: Bus, number: int, relayed: int
