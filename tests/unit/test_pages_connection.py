@@ -7,6 +7,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from gateway.http_limits import BoundedConnection
 from pages import connection
 from pages.connection import MOST_CONNECTIONS, Connection
 from pages.http import read_form
@@ -70,3 +71,38 @@ async def test_connections_without_a_request_make_room(sent: bytes, addresses: i
             writer.close()
         while state.tasks:
             await asyncio.wait(state.tasks)
+
+
+@pytest.mark.parametrize("http", [BoundedConnection, Connection])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "content-length: 5\r\ncontent-length: 5",
+        "content-length: 5, 5",
+        "content-length: 5\r\nx-a: b\r\nContent-Length: 5",
+        "content-length: 5\r\ntransfer-encoding: chunked",
+        "transfer-encoding: chunked\r\ncontent-length: 5",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+        "x-a: b\r\n c\r\ncontent-length: 5",
+        "content-length:\r\n\t5",
+    ],
+)
+async def test_a_head_whose_body_two_readers_could_end_in_two_places_is_refused(http: type[asyncio.Protocol], head: str) -> None:
+    """By the gateway and by the pages alike, before anything is asked."""
+    asked = list[Any]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope)
+
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
+    config.load()
+    made: Any = http
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: made(config=config, server_state=ServerState(), app_state={}), "127.0.0.1", 0)
+    async with server, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(f"POST / HTTP/1.1\r\nhost: h\r\n{head}\r\n\r\nkey=1".encode())
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert asked == []

@@ -74,10 +74,6 @@ Charge = Callable[[bytes], Awaitable[bool]]
 """Charges a fact to the key of its call; False where the key has no room for it."""
 
 
-async def _free(_: bytes) -> bool:
-    return True
-
-
 class TurnLookup:
     """Looks up turns for one worker. A lookup has its key's place until its fact is charged, so that few conversations are in memory."""
 
@@ -88,7 +84,7 @@ class TurnLookup:
         self._opening = asyncio.Lock()
         self._places = RoundRobin(LOOKUPS_AT_ONCE)
 
-    async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "", charge: Charge = _free) -> bytes:
+    async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "", charge: Charge) -> bytes:
         """Return the fact: the turns on record for calls of this API key, and why others are missing. Never raises."""
         try:
             reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
@@ -99,7 +95,7 @@ class TurnLookup:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
             return pack_turns([], ["unreadable"])
 
-    async def find_answers(self, key: str, wanted: WantedAnswers, *, key_id: str = "", charge: Charge = _free) -> bytes:
+    async def find_answers(self, key: str, wanted: WantedAnswers, *, key_id: str = "", charge: Charge) -> bytes:
         """Return the fact: what is on record of these answers, or why the call cannot go on with them. Never raises."""
         try:
             reader = self._of_answers.get(wanted.dialect) or await self._open_answers(wanted.dialect)
