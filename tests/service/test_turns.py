@@ -1,6 +1,7 @@
 """Recorded turns on a real PostgreSQL: found by the ids of their tool calls, for the same key, whole or not at all."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,10 +14,13 @@ from db.keys import KeyStore, digest
 from db.read.turns import TurnReader
 from db.write.insert import AuditInserter
 from protocol.config import Key
-from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
+from protocol.records import BlockRecord, ChunksRecord, EndRecord, EventRecord, Record, decode_records
 from protocol.turns import Lost, StoredTurn
+from streams import layout
+from streams.layout import Reply
 from streams.round_robin import RoundRobin
 from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, tool_call_record
+from tests.support.servers.dispatch import GATEWAY, begin, with_gateway, working
 from tests.support.upstreams import gemini
 from tests.support.upstreams.turns import events, streamed
 
@@ -300,3 +304,27 @@ async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(mon
 async def test_a_look_up_may_not_write(reader: TurnReader) -> None:
     async with reader._engine.connect() as connection:
         assert (await connection.exec_driver_sql("SHOW default_transaction_read_only")).scalar() == "on"
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_worker_refuses_a_call_past_its_keys_share_and_names_what_it_could_not_read(redis_url: str, url: str, away: bool) -> None:
+    """Before: both went upstream without the turn, and nobody knew."""
+    await insert(url, *turn_of(call_id()))
+    use = {"id": "toolu_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    asked = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [use]}]
+    body = {"model": "m", "messages": [*asked, {"role": "tool", "tool_call_id": "toolu_1", "content": "y"}]}
+    upstream = {"dialect": "anthropic", "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
+    config = {"upstreams": {"claude": upstream}, "models": [{"match": "*", "upstream": "claude"}]}
+    database = "postgresql://u:p@127.0.0.1:1/none" if away else url
+    async with with_gateway(redis_url) as redis, working(redis_url, database, "w", config):
+        await redis.call("HSET", layout.memory_key(0), "most", 1)
+        call = await begin(redis, body=json.dumps(body).encode())
+        found: list[Reply] = []
+        while not any(one.status or one.dispatch for one in found):
+            entries = await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")
+            found = [layout.unpack_reply(blob) for _, fields in entries for blob in layout.blobs(fields)]
+        records = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
+    events = [r for _, fields in records for blob in layout.blobs(fields) for r in decode_records(blob) if isinstance(r, EventRecord)]
+    lost = [e.detail for e in events if e.call_id == call and e.kind == "turns_lost"]
+    assert lost == (["0: earlier turns may be missing from the request: unreadable"] if away else [])
+    assert [one.status for one in found if one.status] == ([] if away else [429])

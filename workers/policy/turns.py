@@ -90,7 +90,7 @@ class TurnLookup:
             reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
             async with reader.finding(key, wanted.ids, key_id=key_id) as found:
                 packed = await asyncio.to_thread(pack_newest, found)
-                return packed if packed == NONE or await charge(packed) else pack_turns([], ["memory"])
+                return packed if not found.turns or await charge(packed) else pack_turns([], ["memory"])
         except Exception as error:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
             return pack_turns([], ["unreadable"])
