@@ -44,6 +44,10 @@ COMPOSE = {
     "POSTGRES_AUDIT_PASSWORD": ("", ""),
     "POSTGRES_PAGES_PASSWORD": ("", ""),
     "REDIS_MAXMEMORY": ("New calls are refused before Redis holds this much.", "1gb"),
+    "REDIS_APPENDFSYNC": (
+        "`always`: a host that fails takes nothing with it, each chunk waits for the disk twice. `everysec`: up to a second is lost.",
+        "everysec",
+    ),
     "CONFIG_FILE": ("The configuration file on the host; begins with ./ or /.", "./deploy/sluice.yaml"),
     "OPENAI_API_KEY": ("Provider keys, as `api_key_env` in the configuration file names them.", ""),
     "ANTHROPIC_API_KEY": ("", ""),
