@@ -10,15 +10,17 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from db.engine import open_engine
 from db.filters import NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
@@ -39,16 +41,17 @@ from protocol.audit_errors import SAFE, error_body, error_headers
 from protocol.config import Key
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
 from protocol.runtime import Runtime
+from streams.round_robin import RoundRobin
 
 Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]
 """Says whose key the raw headers carry."""
 ROLE = "auditor"
 EXPORT_FETCH_S = 60.0
 """How long an export waits for the next rows; one that chooses few calls out of millions is for the command line."""
-MOST_EXPORTING = 3
-"""Exports read at once; others wait for `limits.audit_read_s`."""
+MOST_EXPORTING, MOST_EXPORTING_OF_ONE = 3, 2
+"""Exports read at once, and of one key; others wait for `limits.audit_read_s`, key by key."""
 MOST_REVIEWING = 4
-"""Reviews kept at once, each over a connection of its own."""
+"""Reviews kept at once, each over a connection of its own; of one key half of them."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -61,8 +64,10 @@ class Audit:
         # whoever reads one slowly keeps its connection for as long
         self.exporting = open_engine(reader.url, read_only=True, answer_s=within_s, pool_size=MOST_EXPORTING)
         self.authenticate: Authenticate = authenticate or (lambda _: None)
-        self.verifying = asyncio.Lock()
-        self.reviewing = asyncio.Semaphore(MOST_REVIEWING)
+        self.exports = RoundRobin(MOST_EXPORTING, most=MOST_EXPORTING_OF_ONE)
+        # one at a time: it is computed beside the pages that this process makes
+        self.verifying = RoundRobin(1)
+        self.reviewing = RoundRobin(MOST_REVIEWING)
         self.noting = open_engine(reader.url, read_only=False, answer_s=within_s, pool_size=1)
         self.app = _make_app(self)
 
@@ -177,7 +182,7 @@ async def _review(request: Request, call_id: CallId, block: str, caller: Caller,
     """Keep what the auditor says, and answer with the decision as it is listed."""
     audit: Audit = request.app.state.audit
     review = await read_review(request, call_id, block, audit.within_s)
-    async with audit.reviewing:
+    async with _place(request, audit.reviewing, "reviews are being kept"):
         is_new = await add_review(reader.url, auditor_of(caller), review, answer_s=audit.within_s)
     found = await reader.review(call_id, review.block)
     if found is None:
@@ -211,14 +216,13 @@ async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response
 
 
 async def _export(request: Request, reader: Reader) -> Response:
-    audit: Audit = request.app.state.audit
     filters = await reader.named(_filters(request, "export"))
     await _note(request, Reading("", "", "", call_ids=[filters.call_id] if filters.call_id else []))
-    lines = export_lines(audit.exporting, filters, fetch_s=EXPORT_FETCH_S)
+    lines = _lines(request, filters)
     # The first piece is read before the answer begins, so that an error there still has its status.
     first = await anext(lines)
     headers = {**SAFE, "content-disposition": 'attachment; filename="sluice-export.jsonl"'}
-    return StreamingResponse(_rest(first, lines), media_type="application/x-ndjson", headers=headers)
+    return _Pieces(first, lines, media_type="application/x-ndjson", headers=headers)
 
 
 async def _verify(request: Request, reader: Reader) -> Response:
@@ -229,28 +233,55 @@ async def _verify(request: Request, reader: Reader) -> Response:
     if chosen.call_id is None and chosen.low is None:
         raise InvalidRequest("give a call_id, or since and until", param="call_id")
     audit: Audit = request.app.state.audit
-    # one at a time: it is computed beside the pages that this process makes
-    try:
-        async with asyncio.timeout(audit.within_s):
-            await audit.verifying.acquire()
-    except TimeoutError:
-        raise AuditUnavailable("another verification is running; try again later") from None
-    try:
+    async with _place(request, audit.verifying, "another verification is running"):
         report = await asyncio.to_thread(
             verify_part, reader.url, call_id=chosen.call_id, low=chosen.low, high=chosen.high, within_s=audit.within_s
         )
-    finally:
-        audit.verifying.release()
     return _json(report.item())
 
 
-async def _rest(first: bytes, lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+@asynccontextmanager
+async def _place(request: Request, places: RoundRobin, problem: str) -> AsyncIterator[None]:
+    """Hold one of these places for the key that asks, once there is one in time. Raises AuditUnavailable."""
+    audit: Audit = request.app.state.audit
+    key: Key = request.state.key
+    who = key.id or key.name
     try:
-        yield first
+        async with asyncio.timeout(audit.within_s):
+            await places.enter(who)
+    except TimeoutError:
+        raise AuditUnavailable(f"{problem}; try again later") from None
+    try:
+        yield
+    finally:
+        places.leave(who)
+
+
+async def _lines(request: Request, filters: Filters) -> AsyncGenerator[bytes]:
+    audit: Audit = request.app.state.audit
+    async with (
+        _place(request, audit.exports, f"{MOST_EXPORTING} exports are read already, or {MOST_EXPORTING_OF_ONE} by this key"),
+        aclosing(export_lines(audit.exporting, filters, fetch_s=EXPORT_FETCH_S)) as lines,
+    ):
         async for piece in lines:
             yield piece
-    finally:
-        await lines.aclose()
+
+
+class _Pieces(StreamingResponse):
+    """An answer in pieces. Where they come from is closed with it, also if the client goes before the first."""
+
+    def __init__(self, first: bytes, others: AsyncGenerator[bytes], **options: Any) -> None:
+        self._first, self._others = first, others
+        super().__init__(self._all(), **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._others):
+            await super().__call__(scope, receive, send)
+
+    async def _all(self) -> AsyncIterator[bytes]:
+        yield self._first
+        async for piece in self._others:
+            yield piece
 
 
 async def _found(request: Request, item: JsonObject | None, call_id: UUID) -> Response:

@@ -1,5 +1,6 @@
 """The API of the record over HTTP: roles, pages, cursors, and what is wrong with a request."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ from db.engine import open_engine
 from db.filters import parse_filters
 from db.read.queries import AuditReader, reading
 from db.reads import MAX_CALLS, Reading, note
-from pages.audit.api import MOST_EXPORTING, Audit, make_audit
+from pages.audit.api import MOST_EXPORTING, MOST_EXPORTING_OF_ONE, Audit, make_audit
 from protocol.config import Config, Key
 from protocol.records import BlockRecord
 from protocol.runtime import Runtime
@@ -31,6 +32,7 @@ from tests.support.checks.record import (
     tool_call_record,
     whole_call,
 )
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -200,6 +202,46 @@ async def test_exports_that_are_read_slowly_leave_connections_for_questions(url:
             answers = [(await client.get(f"/audit/{path}")) for path in ("calls", "export", "counts")]
     assert [answer.status_code for answer in answers] == [200, 503, 200]
     assert answers[1].json()["error"]["code"] == "audit_unavailable"
+
+
+async def test_an_auditor_who_reads_exports_slowly_leaves_a_place_for_another(url: str, reader: AuditReader) -> None:
+    await insert(url, call_record(call_id()), bodies={})
+    keys = {name: Key(name=name, sha256=digit * 64, roles=("auditor",)) for name, digit in (("slow", "0"), ("other", "1"))}
+    audit = Audit(reader, lambda headers: keys[dict(headers)[b"x-api-key"].decode()], within_s=2.0)
+    statuses = list[int]()
+
+    async def read_slowly() -> None:
+        scope = {
+            "type": "http", "method": "GET", "path": "/audit/export", "raw_path": b"/audit/export", "query_string": b"",
+            "headers": [(b"x-api-key", b"slow")],
+        }  # fmt: skip
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                if message["status"] == 200:
+                    await asyncio.Event().wait()
+
+        await audit.app(scope, receive, send)
+
+    transport = httpx2.ASGITransport(app=audit.app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://audit") as client:
+
+        async def export(key: str) -> int:
+            return (await client.get("/audit/export", headers={"x-api-key": key})).status_code
+
+        slow = [asyncio.create_task(read_slowly()) for _ in range(2 * MOST_EXPORTING)]
+        await wait_until(lambda: statuses.count(200) == MOST_EXPORTING_OF_ONE)
+        assert [await export("other") for _ in range(2)] == [200, 200]
+        assert await export("slow") == 503
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        assert await export("slow") == 200, "its places are free again"
+    await audit.close()
 
 
 async def test_the_api_without_postgres_is_503() -> None:
