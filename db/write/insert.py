@@ -170,9 +170,9 @@ class AuditInserter:
         Raises AuditUnavailable when PostgreSQL is away, full or too slow: nothing of the batch that failed was
         committed, and inserting it again is safe.
         """
-        calls = _ids({*(record.call_id for record in records), *bodies})
+        calls = _ids({*(record.call_id for record in records), *bodies, *look_at})
         self._redacted = set()
-        look = [Statement(_SEALED, (column("uuid", list(_ids(look_at).values())),))] if look_at else []
+        look = [Statement(_SEALED, (column("uuid", [calls[call_id] for call_id in look_at if call_id in calls]),))] if look_at else []
         try:
             while True:
                 found = Conflicts()

@@ -116,5 +116,9 @@ def test_calls_redacted_before_the_migration_are_known_after_it(database_url: st
         assert redact(url, UUID(made), "by the function of before") > 0
         migrate.upgrade(url)
         assert migrate.schema_diff(url) == []
+        rights = (
+            "SELECT has_table_privilege('sluice_writer', 'redacted_calls', right_of) FROM unnest(ARRAY['SELECT', 'INSERT']) AS right_of"
+        )
+        assert rows(url, rights) == [(True,), (False,)]
         asyncio.run(insert(EventRecord(call_id=made, kind="withheld", number=7, at=now_ms(), detail=SECRET)))
         assert SECRET not in str(on_record(url, made))
