@@ -279,14 +279,14 @@ async def test_a_lookup_has_its_place_until_its_fact_is_charged(url: str) -> Non
         await go.wait()
         return False
 
-    async def free(_: bytes) -> bool:
-        return True
+    async def refuse(_: bytes) -> bool:
+        return False
 
     turns = [lookup.find("k", WantedTurns("anthropic", ("toolu_1",)), charge=charge) for _ in range(4)]
     greedy = [asyncio.create_task(one) for one in (*turns, lookup.find_answers("k", previous(mine), charge=charge))]
     await wait_until(lambda: busy == 2, what="the key has its half")
     never = previous(identity(call_id(now_ms() - 10**9)))
-    assert unpack(await lookup.find_answers("other", never, charge=free)).missing == "previous"
+    assert unpack(await lookup.find_answers("other", never, charge=refuse)).missing == "previous", "no memory is no reason"
     assert busy == 2
     go.set()
     *none, refused = await asyncio.gather(*greedy)

@@ -103,7 +103,7 @@ class TurnLookup:
                 packed = await asyncio.to_thread(pack, kept)
                 if len(packed) > self._max_bytes:
                     packed = pack(KeptAnswers("bytes"))
-                return packed if await charge(packed) else pack(KeptAnswers("memory"))
+                return packed if kept.missing or await charge(packed) else pack(KeptAnswers("memory"))
         except Exception as error:
             log.error("lookup of kept answers failed", extra={"error": type(error).__name__}, exc_info=error)
             return pack(KeptAnswers("away"))
