@@ -15,11 +15,15 @@ from db.migrations import migrate
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
-from protocol.records import CallRecord, EndRecord, EventRecord, Record
+from protocol.records import CallRecord, EndRecord, EventRecord, Record, encode_records
+from streams import layout
+from streams.connection import Connection
 from tests.conftest import SEED
 from tests.support.checks.record import call_id, call_record, fresh_database, now_ms, rows, tool_call_record, whole_call
 from tests.support.checks.sealed import many_rows, run, verified
+from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
+from workers.audit.bodies import LARGE
 
 SECRET = "Xq7SECRETzebra"
 
@@ -72,6 +76,23 @@ async def test_what_comes_late_is_written_as_the_redaction_would_have_left_it(
         assert (code, said["redacted"], said["damages"]) == (0, 2, 0), said
         assert (await asyncio.to_thread(redact, url, UUID(after), "again") > 0) == rest
     assert on_record(url, after) == on_record(url, before)
+
+
+@pytest.mark.parametrize("size", [1, LARGE + 1], ids=["at once", "after its records"])
+async def test_what_waited_in_redis_comes_without_content(
+    url: str, redis: Connection, redis_url: str, inserter: AuditInserter, size: int
+) -> None:
+    call = layout.new_call_id()
+    late = many_rows(call, random.Random(SEED), secret=SECRET)
+    await inserter.insert([record for record in late if isinstance(record, EndRecord)], {})
+    await redis.call("SET", layout.body_key(call), SECRET * size)
+    await redis.call("XADD", layout.audit_key(layout.shard_of(call)), "*", layout.BLOB, encode_records(late))
+    assert await asyncio.to_thread(redact, url, UUID(call), "x") > 0
+    async with writing(redis_url, url):
+        await wait_until(lambda: rows(url, "SELECT call_id FROM request_bodies") != [])
+        await wait_until(lambda: verified(url)[0] == 0)
+    found = on_record(url, call)
+    assert [table for table in found if SECRET in str(found[table])] == [] and len(found["tool_calls"]) == 2
 
 
 async def test_a_redaction_takes_what_a_writer_has_written_and_not_committed(url: str, call: str) -> None:
