@@ -141,7 +141,7 @@ MAX_IMAGE_BYTES = 20 * 2**20
 MAX_DROPPED = 200
 MAX_LOOKUPS = 256
 LOOKUPS_AT_ONCE = 4
-"""Lookups of kept answers and recorded turns at work in one process; those of one key at most half of them."""
+"""Lookups of kept answers and recorded turns at work in one process; of one key one at a time."""
 MAX_CHAINED = 500
 """Answers that a request goes on with, one before the other."""
 MAX_TURN_BYTES = 32 * 2**20

@@ -311,8 +311,8 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/service/test_key_memory.py::test_a_key_has_its_share_and_no_other_key_notices",
     ),
     Bound(
-        "lookups_at_once", "client", "lookups of answers and turns at work in one process; one key: half", b.LOOKUPS_AT_ONCE, "lookups",
-        "db.read.answers", "they wait", "tests/service/test_kept_answers.py::test_a_key_has_half_of_the_places_for_lookups",
+        "lookups_at_once", "client", "lookups of answers and turns at work in one process; one key: one", b.LOOKUPS_AT_ONCE, "lookups",
+        "db.read.answers", "they wait", "tests/service/test_kept_answers.py::test_a_key_has_one_of_the_places_for_lookups",
     ),
     Bound(
         "open_calls", "client", "open calls of one gateway; one key: as many as are still free", 5_000, "calls", "gateway.admission",

@@ -253,7 +253,7 @@ async def test_a_lookup_that_has_read_much_keeps_its_place_while_it_waits(url: s
     """Many of one key would else hold a conversation each."""
     monkeypatch.setattr(db.read.turns, "HELD_BYTES", held)
     monkeypatch.setattr(db.read.answers, "FIND_S", 0.3)
-    places = RoundRobin(LOOKUPS_AT_ONCE)
+    places = RoundRobin(LOOKUPS_AT_ONCE, most=1)
     reader = AnswerReader.open(url, "responses", max_bytes=BODY_BYTES, turn=places.place)
     mine = await keep(url, call_id(), "x", previous=identity(call_id(now_ms() - 5)))
     finding = asyncio.create_task(reader.find("k", previous(mine)))
@@ -284,10 +284,10 @@ async def test_a_lookup_has_its_place_until_its_fact_is_charged(url: str) -> Non
 
     turns = [lookup.find("k", WantedTurns("anthropic", ("toolu_1",)), charge=charge) for _ in range(4)]
     greedy = [asyncio.create_task(one) for one in (*turns, lookup.find_answers("k", previous(mine), charge=charge))]
-    await wait_until(lambda: busy == 2, what="the key has its half")
+    await wait_until(lambda: busy == 1, what="the key has its place")
     never = previous(identity(call_id(now_ms() - 10**9)))
     assert unpack(await lookup.find_answers("other", never, charge=refuse)).missing == "previous", "no memory is no reason"
-    assert busy == 2
+    assert busy == 1
     go.set()
     *none, refused = await asyncio.gather(*greedy)
     assert none == [pack_turns([], ["memory"])] * 4 and unpack(refused).missing == "memory" and busy == 5
@@ -308,9 +308,9 @@ async def test_what_only_looks_like_the_answer_before_leads_nowhere(url: str, re
     assert not found.missing and found.calls == ["call_first", "call_second", "call_third"]
 
 
-async def test_a_key_has_half_of_the_places_for_lookups(url: str) -> None:
+async def test_a_key_has_one_of_the_places_for_lookups(url: str) -> None:
     """24 lookups of ids that never were wait at their key's expense: another key's is answered at once."""
-    places = RoundRobin(LOOKUPS_AT_ONCE)
+    places = RoundRobin(LOOKUPS_AT_ONCE, most=1)
     most = 0
 
     @contextlib.asynccontextmanager
@@ -326,5 +326,5 @@ async def test_a_key_has_half_of_the_places_for_lookups(url: str) -> None:
     await asyncio.sleep(0)
     assert await reader.one("innocent", mine) is not None
     assert not all(task.done() for task in greedy), "it waited for none of them"
-    assert await asyncio.gather(*greedy) == [None] * 24 and most == LOOKUPS_AT_ONCE // 2
+    assert await asyncio.gather(*greedy) == [None] * 24 and most == 1
     await reader.close()

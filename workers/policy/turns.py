@@ -82,7 +82,8 @@ class TurnLookup:
         self._readers: dict[DialectName, TurnReader] = {}
         self._of_answers: dict[DialectName, AnswerReader] = {}
         self._opening = asyncio.Lock()
-        self._places = RoundRobin(LOOKUPS_AT_ONCE)
+        # a large conversation takes a second of every process on its way: two of one key at once would be silence for all others
+        self._places = RoundRobin(LOOKUPS_AT_ONCE, most=1)
 
     async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "", charge: Charge) -> bytes:
         """Return the fact: the turns on record for calls of this API key, and why others are missing. Never raises."""
