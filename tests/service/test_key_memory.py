@@ -95,6 +95,7 @@ async def test_a_key_has_its_share_by_shard_and_in_each_has_room_for_the_largest
 ) -> None:
     """Its calls lie on all shards alike, and none can choose its own."""
     limits = Limits()
+    await redis.call("CONFIG", "SET", "maxmemory", 2**30)
     bus = Bus(redis_url, "g", limits, shards)
     await bus.open()
     memory = layout.memory_key(shards - 1)
