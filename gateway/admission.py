@@ -2,14 +2,15 @@
 
 Two rules. Shares: a key may use as much as is still free. One key alone gets at most half, so the next key always finds room (the dynamic
 threshold of Choudhury and Hahne, 1998, for buffers shared by queues). Round robin: a bounded number of calls begin at once, at most half of
-them for one key, and waiting calls are served key by key. Measured in docs/decisions.md.
+them for one key, and waiting calls are served key by key. A key begins calls with large bodies one at a time: each of them takes about a
+second of all processes together, and several at once would be silence for other keys. Measured in docs/decisions.md.
 """
 
 import asyncio
 import time
 from typing import Literal
 
-from protocol.bounds import BEGINNING_CALLS
+from protocol.bounds import BEGINNING_BYTES, BEGINNING_CALLS
 from protocol.config import Key, Limits
 from protocol.errors import Overloaded, RateLimited
 from streams.round_robin import RoundRobin
@@ -55,11 +56,12 @@ class Shares:
 class Place:
     """What one call has of its gateway, until `close`."""
 
-    __slots__ = ("_admission", "_body_bytes", "_is_beginning", "key")
+    __slots__ = ("_admission", "_body_bytes", "_turns", "key")
 
     def __init__(self, admission: "Admission", key: str) -> None:
         self._admission, self.key = admission, key
-        self._body_bytes, self._is_beginning = 0, False
+        self._body_bytes = 0
+        self._turns: list[RoundRobin] = []
 
     def take_body(self, size: int) -> None:
         """Make room for more of the request body. Raises RateLimited, Overloaded."""
@@ -74,22 +76,24 @@ class Place:
     async def begin(self) -> None:
         """Wait for this key's turn to begin a call. Raises Overloaded when none comes."""
         admission = self._admission
-        if not admission.beginnings.enters(self.key):
-            try:
-                async with asyncio.timeout(admission.claim_s):
-                    await admission.beginnings.enter(self.key)
-            except TimeoutError:
-                raise Overloaded("no policy worker took the call; try again in 1 second", code="no_worker", retry_after_s=1) from None
-        self._is_beginning = True
+        wanted = [admission.beginnings]
+        if self._body_bytes > BEGINNING_BYTES:
+            wanted.insert(0, admission.large)
+        try:
+            async with asyncio.timeout(admission.claim_s):
+                for turns in wanted:
+                    await turns.enter(self.key)
+                    self._turns.append(turns)
+        except TimeoutError:
+            raise Overloaded("no policy worker took the call; try again in 1 second", code="no_worker", retry_after_s=1) from None
 
     def begun(self) -> None:
         """The request is approved or refused: its body is no longer kept, and another call may begin."""
         if self._body_bytes:
             self._admission.uploads.give_back(self.key, self._body_bytes)
             self._body_bytes = 0
-        if self._is_beginning:
-            self._is_beginning = False
-            self._admission.beginnings.leave(self.key)
+        while self._turns:
+            self._turns.pop().leave(self.key)
 
     def close(self) -> None:
         """The call is over."""
@@ -104,7 +108,7 @@ class Admission:
         self._key_calls, self._open_calls, self.claim_s = limits.key_calls, limits.open_calls, limits.claim_s
         most = limits.open_calls if most_calls is None else min(limits.open_calls, most_calls)
         self.calls, self.uploads = Shares(most), Shares(limits.upload_bytes)
-        self.beginnings = RoundRobin(BEGINNING_CALLS)
+        self.beginnings, self.large = RoundRobin(BEGINNING_CALLS), RoundRobin(BEGINNING_CALLS, most=1)
         self._came = dict[str, float]()
         """When each key last asked for a place, on the monotonic clock."""
 

@@ -77,6 +77,8 @@ MAX_WHY_CHARS = 2_000
 MAX_DIMS = 32
 MAX_CHANGED_ITEMS = 1_000_000
 BEGINNING_CALLS = 16
+BEGINNING_BYTES = 4 * 2**20
+"""A key begins calls with larger bodies one at a time."""
 MAX_HEADERS = 128
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 30.0

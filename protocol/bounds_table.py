@@ -330,6 +330,11 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_admission.py::test_who_waits_is_served_key_by_key",
     ),
     Bound(
+        "beginning_bytes", "client", "the body of a call, past which a key begins one such call at a time on a gateway",
+        b.BEGINNING_BYTES, "bytes", "gateway.admission", "waits for limits.claim_s, then 503 no_worker",
+        "tests/unit/test_admission.py::test_a_key_begins_calls_with_large_bodies_one_at_a_time",
+    ),
+    Bound(
         "remembered_calls", "client",
         "ended calls that a gateway remembers until they are on record, should Redis lose them; one key: as many as are still free",
         b.MAX_REMEMBERED_CALLS,

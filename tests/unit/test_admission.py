@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admission import OTHERS_S, Admission, Place, Shares
-from protocol.bounds import BEGINNING_CALLS
+from protocol.bounds import BEGINNING_BYTES, BEGINNING_CALLS
 from protocol.config import Key, Limits
 from protocol.errors import Overloaded, RateLimited
 from streams.round_robin import RoundRobin
@@ -199,3 +199,19 @@ async def test_a_call_that_never_has_its_turn_is_refused() -> None:
         place.close()
     assert admission.calls.used == 0
     await asyncio.wait_for(admission.take(KEYS["b"]).begin(), 1)
+
+
+async def test_a_key_begins_calls_with_large_bodies_one_at_a_time() -> None:
+    admission = Admission(Limits())
+    first, second, small, others = places = [admission.take(KEYS[key]) for key in "aaab"]
+    for place in (first, second, others):
+        place.take_body(BEGINNING_BYTES + 1)
+    await first.begin()
+    waiting = asyncio.create_task(second.begin())
+    await asyncio.wait_for(asyncio.gather(small.begin(), others.begin()), 1)
+    assert not waiting.done()
+    first.begun()
+    await asyncio.wait_for(waiting, 1)
+    for place in places:
+        place.close()
+    assert admission.large.free == admission.beginnings.free == BEGINNING_CALLS
