@@ -95,7 +95,8 @@ def sent_in_two(
         try:
             while piece := connection.recv(65536):
                 data += piece
-        except TimeoutError:
+        except (TimeoutError, ConnectionResetError):
+            # a reset is an end too: the answer came before all of the body
             pass
     return Answers(data).whole
 

@@ -54,6 +54,7 @@ from tests.support.checks.record import (
     tool_call_record,
     whole_call,
 )
+from tests.support.cpu import slowness
 from tests.support.waiting import wait_until
 
 
@@ -307,7 +308,7 @@ async def test_three_thousand_poison_records_delay_an_innocent_commit_by_less_th
         if longer[-1] < 0.5:
             break
     figure(f"an innocent commit behind 3,000 records with {kind}, longer than behind as many good ones", min(longer), "s")
-    assert min(longer) < 0.5
+    assert min(longer) < 0.5 * slowness()
 
 
 async def test_whatever_is_too_long_or_too_large_is_found_and_kept_whole(url: str, inserter: AuditInserter) -> None:

@@ -111,7 +111,8 @@ async def test_pages_refuse_what_a_proxy_may_read_in_two_ways(framing: bytes) ->
     app = LazyApp(runtime())
     async with served(app, Connection) as (reader, writer), asyncio.timeout(10):
         writer.write(b"POST /debug/login HTTP/1.1\r\nhost: x\r\n" + framing + b"\r\n" + SMUGGLED)
-        assert [status for status, _ in Answers(await reader.read()).whole] == [400]
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1
     await app.close()
 
 
