@@ -182,7 +182,10 @@ class AuditInserter:
                     await self._insert_all(records, bodies, found, look)
                     return found
                 except psycopg.errors.CardinalityViolation:
-                    self._redacted = {row[0] for row in await self._rows(_REDACTED, (list(calls),))}
+                    before, self._redacted = self._redacted, {row[0] for row in await self._rows(_REDACTED, (list(calls),))}
+                    if self._redacted == before:
+                        # it was another statement's
+                        raise
         except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the audit log cannot be written now") from error
