@@ -72,9 +72,11 @@ def test_a_call_full_of_payloads_is_a_call_full_of_text(new_tab: NewTab, pair: C
         tab.check()
         # how long each step took, and so which of them the bar names, is nobody's text
         found = {kind: number for kind, number in tab.kinds().items() if not kind.startswith(("rect.", "SPAN.k-", "TIME.", "P.holds"))}
+        if not name.startswith(("diff", "hooks", "wire")):
+            return found
         # how many words differ depends on the words, how many lines a log has and where releases are cut on the moment:
-        # of these the kinds of elements are the same
-        return dict.fromkeys(found, 1) if name.startswith(("diff", "hooks", "wire")) else found
+        # of these the kinds of elements are the same, but for a release that may stand on the next page
+        return dict.fromkeys(found.keys() - {"DIV.written", "P.whole"}, 1)
 
     def is_sealed(which: str) -> bool:
         return "✓ sealed" in tab.open(f"/debug/calls/{pair[which]}").text
