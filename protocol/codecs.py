@@ -71,4 +71,8 @@ def _written(write: Callable[..., Translated], asked: ChatRequest, target: Targe
 
 def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:
     """The request as the target's writer takes it: one of its own dialect as it is, one of another in neutral parts."""
-    return request if request.dialect == target.dialect else DIALECTS[request.dialect].neutral(request)
+    if request.dialect == target.dialect:
+        return request
+    from protocol.arranged import arranged
+
+    return arranged(DIALECTS[request.dialect].neutral(request))

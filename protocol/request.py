@@ -65,11 +65,15 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
 
 
 class OtherPart(msgspec.Struct, frozen=True, tag="other"):
-    """A part only its own dialect understands (image, document, thinking, ...): its type there, its JSON object and that dialect."""
+    """A part only its own dialect understands (image, document, thinking, ...): its type there, its JSON object and that dialect.
+
+    `call_id`: the client's id of the tool call that it is, where the record has more of the call than the client.
+    """
 
     kind: str
     body: dict[str, Any]
     dialect: DialectName
+    call_id: str = ""
 
 
 Part = TextPart | ToolUsePart | ToolResultPart | OtherPart

@@ -1,7 +1,7 @@
 """Turns of a request that crosses: what their writers for all dialects have in common (docs/protocol.md 1.10)."""
 
 from collections.abc import Sequence
-from typing import NoReturn, assert_never
+from typing import Literal, NoReturn, assert_never
 
 import msgspec
 
@@ -22,6 +22,7 @@ from protocol.request import OtherPart, TextPart, ToolResultPart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
 
+Role = Literal["user", "assistant", "system"]
 SYSTEM_MARK = "[system message] "
 """Before a system message that stands where only a user's may."""
 
@@ -54,7 +55,34 @@ def system_text(draft: Draft, parts: Sequence[NeutralPart]) -> str:
         if not isinstance(part, TextPart):
             misplaced(part)
         draft.note("messages[]", part.extra)
+    return plain_text(parts)
+
+
+def plain_text(parts: Sequence[NeutralPart]) -> str:
+    """Return the texts among these parts as one."""
     return "".join(p.text for p in parts if isinstance(p, TextPart))
+
+
+def joined(draft: Draft, turns: Sequence[AnyTurn], *, keeps_system: bool) -> list[tuple[Role, list[NeutralPart], int]]:
+    """Return the turns with neighbours of one role as one, and the position of the last of them: templates of models want roles to
+    alternate. Unless the provider `keeps_system` messages in the middle, they are a user's text with a mark."""
+    found: list[tuple[Role, list[NeutralPart], int]] = []
+    for position, turn in enumerate(turns):
+        draft.note("messages[]", turn.extra)
+        role, parts = turn.role, list[NeutralPart](turn.parts)
+        if role == "system":
+            text = system_text(draft, turn.parts)
+            parts = [TextPart(text)]
+            if not keeps_system:
+                role, parts = "user", [TextPart(SYSTEM_MARK + text)] if text.strip() else []
+        if not found or found[-1][0] != role or role == "system":
+            found.append((role, parts, position))
+            continue
+        before = found[-1][1]
+        if role == "assistant" and all(any(isinstance(p, TextPart) for p in said) for said in (before, parts)):
+            before.append(TextPart("\n\n"))
+        found[-1] = role, before + parts, position
+    return found
 
 
 class Answers:

@@ -341,4 +341,4 @@ def _call(part: ToolUsePart, block: dict[str, Any]) -> Part:
     except AmbiguousJson:
         # refused by name where the request is written
         return part
-    return _other({**block, "input": msgspec.Raw(arguments.encode())})
+    return OtherPart(block["type"], {**block, "input": msgspec.Raw(arguments.encode())}, "anthropic", part.id)

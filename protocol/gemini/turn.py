@@ -50,7 +50,7 @@ def _write(block: TurnBlock, call: ToolUsePart | None) -> Part | None:
     match block.kind:
         case BlockKind.TOOL_USE if call is not None:
             body = {"call": {"id": call.id, "name": call.name, "arguments": call.arguments}, "id": block.id, **signature}
-            return OtherPart(CALL, body, "gemini")
+            return OtherPart(CALL, body, "gemini", call.id)
         case BlockKind.TEXT | BlockKind.THINKING if block.signature:
             said: dict[str, Any] = {"text": block.text} | ({"thought": True} if block.kind is BlockKind.THINKING else {})
             if block.body is not None:

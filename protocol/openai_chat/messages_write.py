@@ -16,7 +16,7 @@ from protocol.openai_chat.media import WRITER, text_part
 from protocol.openai_chat.models import ModelRow
 from protocol.request import ToolResultPart, ToolUsePart
 from protocol.target import Draft
-from protocol.turns_write import Answers, last_asked, note_system, system_text
+from protocol.turns_write import Answers, joined, last_asked, note_system, plain_text
 
 MAX_ID = 40
 """Characters of an id that the vendor takes."""
@@ -31,21 +31,20 @@ class MessageWriter:
 
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages, the system message first. Raises InvalidRequest naming what cannot be said."""
-        request, role = self._draft.request, "developer" if self._row.developer else "system"
+        request, instructs = self._draft.request, "developer" if self._row.developer else "system"
         note_system(self._draft, self._neutral.system)
         written: list[dict[str, Any]] = []
         if any(text.strip() for text in request.system):
-            written.append({"role": role, "content": "\n".join(request.system)})
+            written.append({"role": instructs, "content": "\n".join(request.system)})
         asked = last_asked(self._neutral.turns)
-        for position, turn in enumerate(self._neutral.turns):
-            self._draft.note("messages[]", turn.extra)
-            match turn.role:
+        for role, parts, position in joined(self._draft, self._neutral.turns, keeps_system=self._row.vendor):
+            match role:
                 case "system":
-                    written.append({"role": role, "content": system_text(self._draft, turn.parts)})
+                    written.append({"role": instructs, "content": plain_text(parts)})
                 case "user":
-                    written += self._user(turn.parts)
+                    written += self._user(parts)
                 case _:
-                    written.append(self._assistant(turn.parts, goes_on=position > asked))
+                    written.append(self._assistant(parts, goes_on=position > asked))
         return written
 
     def _user(self, parts: Sequence[NeutralPart]) -> list[dict[str, Any]]:

@@ -96,6 +96,9 @@ def _same(added: dict[str, Any], request: ChatRequest, row: openai_models.ModelR
 def _messages(request: ChatRequest, row: openai_models.ModelRow) -> list[dict[str, Any]]:
     role = "developer" if row.developer else "system"
     texts = request.system
+    if not row.vendor and len(request.system_messages) != len(texts):
+        # something was added, and templates of models take one system message
+        texts = tuple(filter(None, ("\n\n".join(filter(str.strip, texts)),)))
     originals = request.system_messages if len(request.system_messages) == len(texts) else ({},) * len(texts)
     messages = [_write_system(role, text, original) for text, original in zip(texts, originals, strict=True)]
     for turn in request.turns:

@@ -14,7 +14,7 @@ from protocol.request import OtherPart, ToolResultPart, ToolUsePart
 from protocol.responses.media import WRITER, text_part
 from protocol.responses.models import ModelRow
 from protocol.target import Draft
-from protocol.turns_write import Answers, last_asked, note_system, system_text
+from protocol.turns_write import Answers, joined, last_asked, note_system, plain_text
 
 MAX_ID = 64
 """Characters of an id that the vendor takes."""
@@ -39,15 +39,14 @@ class InputWriter:
         """Return all items. Raises InvalidRequest naming what cannot be said."""
         written: list[dict[str, Any]] = []
         asked = last_asked(self._neutral.turns)
-        for position, turn in enumerate(self._neutral.turns):
-            self._draft.note("messages[]", turn.extra)
-            match turn.role:
+        for role, parts, position in joined(self._draft, self._neutral.turns, keeps_system=self._row.vendor):
+            match role:
                 case "system":
-                    written.append({"type": "message", "role": "developer", "content": system_text(self._draft, turn.parts)})
+                    written.append({"type": "message", "role": "developer", "content": plain_text(parts)})
                 case "user":
-                    written += self._user(turn.parts)
+                    written += self._user(parts)
                 case _:
-                    written += self._assistant(turn.parts, goes_on=position > asked)
+                    written += self._assistant(parts, goes_on=position > asked)
         return written
 
     def _user(self, parts: Sequence[NeutralPart]) -> list[dict[str, Any]]:

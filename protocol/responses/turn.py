@@ -117,4 +117,4 @@ def _call(block: TurnBlock, call: ToolUsePart) -> Part | None:
     space = (block.body or {}).get("namespace")
     if call.name == qualified(space or "", block.name):
         item |= {"name": block.name, "namespace": space} if space else {}
-    return OtherPart("function_call", item, "responses")
+    return OtherPart("function_call", item, "responses", call.id)

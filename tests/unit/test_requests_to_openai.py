@@ -264,12 +264,16 @@ TURNS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]], tuple[str, ..
         ],
         [
             {"role": "user", "content": [text("x"), PNG_PART]},
-            {"role": "assistant", "content": "y", "tool_calls": [called()]},
-            {"role": "assistant", "content": "z", "tool_calls": [called()]},
+            {"role": "assistant", "content": "y\n\nz", "tool_calls": [called(), called()]},
         ],
         ("cache_control", "messages[].transformations", "messages[].citations", "messages[].caller"),
     ),
-    ("system in the middle", [USER, *said(text("s"), role="system")], [USER, {"role": "system", "content": "s"}], ()),
+    (
+        "system in the middle",
+        [USER, *said(text("s"), role="system")],
+        [{"role": "user", "content": [text("x"), text("[system message] s")]}],
+        (),
+    ),
     ("an empty answer", said(role="assistant"), [{"role": "assistant", "content": ""}], ()),
     (
         "a summary of what was compacted",

@@ -64,7 +64,10 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ("a model that does not reason", {"model": "gpt-4.1"}, {"include": None}, ()),
     (
         "system texts",
-        {"messages": [{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, USER, {"role": "system", "content": "c"}]},
+        {
+            "model": "gpt-5.5",
+            "messages": [{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, USER, {"role": "system", "content": "c"}],
+        },
         {"instructions": "a\n\nb", "input": [SENT, {"type": "message", "role": "developer", "content": "c"}]},
         (),
     ),
