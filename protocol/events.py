@@ -46,6 +46,8 @@ class StopReason(StrEnum):
 
 PAUSES = frozenset((StopReason.PAUSE_TURN, StopReason.COMPACTION))
 """After these another answer may go on with the turn."""
+BY_CONTENT = frozenset((StopReason.END_TURN, StopReason.STOP_SEQUENCE, StopReason.TOOL_USE))
+"""Which of these a client gets follows from whether the answer has calls for it, whatever word the provider used."""
 
 Count = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 """A token count that an upstream may say: one that records, databases and JavaScript can hold."""

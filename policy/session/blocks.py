@@ -70,7 +70,7 @@ class Blocks:
         """Can the client say whether a provider may run a call? Clients of another dialect than the upstream's have no word for it."""
         self.call = outbox.call
         self.slots = Slots(emit or outbox.emit)
-        self.client_calls = self.survivors = 0
+        self.survivors = 0
         self._first_call = -1
         self.is_cut = self._at_end = self._has_said = False
         self._ledger = self.held = 0
@@ -186,7 +186,6 @@ class Blocks:
         if slot.executor not in ("client", PENDING):
             self._pairs.may_cut(slot)
         if slot.kind is BlockKind.TOOL_USE and slot.executor == "client":
-            self.client_calls += 1
             self._first_call = slot.key if self._first_call < 0 else self._first_call
 
     def _stop(self, event: BlockStop) -> Mark:

@@ -25,6 +25,7 @@ from protocol.dialect import Decoder
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError, key_memory
 from protocol.events import (
+    BY_CONTENT,
     PAUSES,
     BlockKind,
     BlockStart,
@@ -475,7 +476,10 @@ class Session(Awaiting):
     def _complete(self, event: MessageStop) -> None:
         assert self._blocks is not None
         reason = event.stop_reason
-        if reason is StopReason.TOOL_USE and self._blocks.client_calls and not self._blocks.survivors:
+        if reason in BY_CONTENT and self._blocks.survivors:
+            # agents go by this word: some providers say that the turn is over beside a call
+            reason, event = StopReason.TOOL_USE, msgspec.structs.replace(event, stop_sequence=None)
+        elif reason is StopReason.TOOL_USE:
             reason = StopReason.END_TURN
         # a refusal is empty by itself
         if not self.out.emitted_block and self.out.withheld and reason is not StopReason.REFUSAL:
