@@ -134,18 +134,23 @@ class AttachmentDelta(msgspec.Struct, frozen=True, tag=True):
     """Something that goes with the text of the block at `index` and is withheld when that text is changed or blocked.
 
     `field` citation: one `protocol.citations.Citation`; logprobs of chat/completions: that
-    dialect's object, for exactly the text deltas of the same chunk; reasoning_details: OpenRouter's list.
+    dialect's object, for exactly the text deltas of the same chunk; reasoning_details: OpenRouter's list; thinking_blocks: LiteLLM's.
     """
 
     index: int
-    field: Literal["citation", "logprobs", "reasoning_details"]
+    field: Literal["citation", "logprobs", "reasoning_details", "thinking_blocks"]
     value: Any
+
+
+SEALED = frozenset(("extra_content", "thought_signature", "provider_specific_fields", "reasoning_opaque"))
+"""Fields of chat/completions that only the provider can read: what Google, LiteLLM and Copilot seal a call or an answer with."""
 
 
 class RawDelta(msgspec.Struct, frozen=True, tag=True):
     """A frame of the source dialect that we do not model and the setting `unknown` names; `index` is its block, -1 for none.
 
-    Only an encoder of the same dialect writes it, with its index renumbered; `what` is the name in the setting.
+    Only an encoder of the same dialect writes it, with its index renumbered; `what` is the name in the setting. A `SEALED` field comes
+    without the setting where it holds no prose.
     """
 
     what: str
@@ -156,6 +161,11 @@ class RawDelta(msgspec.Struct, frozen=True, tag=True):
     def is_for(self, dialect: str) -> bool:
         """Can a client of this dialect read it?"""
         return dialect == self.dialect
+
+    @property
+    def is_sealed(self) -> bool:
+        """Is it a field of `SEALED`?"""
+        return self.what.rpartition(" ")[2] in SEALED
 
 
 class ArgumentsDelta(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -42,6 +42,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
+from protocol.json_strict import dumps
 from protocol.records import ToolReleaseRecord, VerdictName
 from protocol.request import ChatRequest, DialectName, Tool
 from protocol.target import Ids
@@ -99,7 +100,7 @@ class Blocks:
         self._ids.look_at(sent, ids)
         self._approved = Approved(self._client, sent.without_history())
         self._can_answer = dialect == self.call.dialect
-        self._text.passes_sealed = passes_sealed
+        self._text.passes_sealed, self._text.is_foreign = passes_sealed, dialect != self.call.dialect
         self._counts_sealed = dialect == self.call.dialect and (sent.state is None or sent.state.keeps_seals)
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
@@ -205,11 +206,19 @@ class Blocks:
         return "allow", event.index
 
     def _unmodelled(self, event: RawDelta, seq: int) -> Mark:
+        if event.is_sealed and self._text.is_foreign:
+            # for the record: no client of another dialect has a place for it
+            return "allow", event.index
+        if event.is_sealed and not self._text.passes_sealed:
+            self._outbox.note("withheld", seq, event.what)
+            return "withheld", event.index
         said, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
         slot = self.slots.by_index.get(event.index)
         if isinstance(said, Block) or not event.is_for(self.call.dialect) or (slot is not None and (slot.blocked or slot.done)):
             self._outbox.withhold(event.what, seq)
             return "withheld", event.index
+        if event.is_sealed:
+            self._text.sealed.append(len(dumps(event.body)))
         if slot is None:
             slot = Slot(-1, None, key=self.slots.new_key())
             self.slots.add(slot)

@@ -120,7 +120,7 @@ def without_sealed(what: str, value: Any) -> tuple[Any, list[int]]:
 
     JSON may be deeper than Python's stack.
     """
-    names = SEALED_REASONING if what in ("redacted_thinking", "reasoning_details") else SEALED_FIELDS
+    names = SEALED_REASONING if what in ("redacted_thinking", "reasoning_details", "thinking_blocks") else SEALED_FIELDS
     whole, lengths = [value], list[int]()
     waiting: list[Any] = [whole]
     while waiting:

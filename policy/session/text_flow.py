@@ -26,7 +26,7 @@ from protocol.records import VerdictName
 from protocol.request import ChatRequest
 from protocol.text_calls.scanner import FoundCall, Piece
 
-_COPIES = frozenset(("reasoning_details",))
+_COPIES = frozenset(("reasoning_details", "thinking_blocks"))
 """What is attached to text and says what the text says, which its decoder made sure of: nothing else passes without `on_other`."""
 
 
@@ -50,6 +50,8 @@ class TextFlow:
         """Takes the slot before a call that was found, and returns the one that the call is to stand behind."""
         self.passes_sealed = True
         """May signatures and encrypted reasoning go to the client?"""
+        self.is_foreign = False
+        """Is the client of another dialect than the upstream, and so has no place for what only the provider can read?"""
         self.sealed: list[int] = []
         """The lengths of the signatures that may, in characters."""
         self.carried: list[int] = []
@@ -66,8 +68,8 @@ class TextFlow:
                 # policies would read the two as they come, clients read them one after the other
                 raise RemoteProtocolError("upstream began a block of text inside another")
             self._open.add(run.about.field)
-        else:
-            # with policies that read text the block begins with the first text that they release
+        elif not (self.is_foreign and slot.kind is BlockKind.THINKING):
+            # else the block begins with the first text that policies release, or that a client of another dialect can be shown
             self.begin(slot)
 
     def feed(self, event: TextDelta) -> Mark:
@@ -287,6 +289,9 @@ class TextFlow:
         if slot is None or slot.run is None or slot.done:
             raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
         run, what = slot.run, extras.name_of(event)
+        if self.is_foreign and what not in ("citation", "logprobs"):
+            # what seals it is for the record, likewise
+            return "allow", event.index
         if isinstance(event, SignatureDelta):
             if not (self.passes_sealed and extras.is_sealed(event.signature)):
                 self._outbox.note("withheld", seq, what)

@@ -18,6 +18,7 @@ DIALECT = Dialect(
     },
     judge_replies=("json_schema", "json_object", "tool", "text"),
     takes_guided=True,
+    has_turns=True,
     names_text=True,
     thinking_field="reasoning_content",
 )

@@ -13,7 +13,8 @@ from protocol.logprobs import are_of, is_number
 _WORD = re.compile(r"[A-Za-z0-9_.:/-]{0,128}")
 _SEALED = re.compile(r"[A-Za-z0-9+/=_-]*")
 """Encrypted data and signatures: base64 in its two alphabets."""
-_DETAIL = frozenset(("type", "id", "format", "index", "text", "summary", "data", "signature"))
+_DETAIL = frozenset(("type", "id", "format", "index", "text", "summary", "data", "signature", "thinking"))
+_SHOWN = ("text", "summary", "thinking")
 _CITATION = frozenset(("start_index", "end_index", "title", "url", "content"))
 
 
@@ -30,14 +31,15 @@ def logprobs_of(value: Any, texts: dict[str, str]) -> dict[str, dict[str, Any]] 
 
 
 def readable_reasoning(details: Any) -> str | None:
-    """Return the text that reasoning details show a reader, None where they hold something that is neither that nor sealed."""
+    """Return the text that reasoning details or thinking blocks show a reader, None where they hold something that is neither that nor
+    sealed."""
     if not isinstance(details, list):
         return None
     texts = []
     for entry in details:
         if not isinstance(entry, dict) or not _DETAIL.issuperset(entry) or not is_number(entry.get("index")):
             return None
-        shown = [entry.get(name) or "" for name in ("text", "summary")]
+        shown = [entry.get(name) or "" for name in _SHOWN]
         words = [entry.get(name) or "" for name in ("type", "id", "format")]
         sealed = [entry.get(name) or "" for name in ("data", "signature")]
         if not all(isinstance(item, str) for item in [*shown, *words, *sealed]):
@@ -46,6 +48,21 @@ def readable_reasoning(details: Any) -> str | None:
             return None
         texts += shown
     return "".join(texts)
+
+
+def is_prose_free(value: Any) -> bool:
+    """Does this JSON hold numbers, words and sealed strings alone?"""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += item
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
+        elif isinstance(item, str) and not _WORD.fullmatch(item) and not _SEALED.fullmatch(item):
+            return False
+    return True
 
 
 def are_annotations(value: Any) -> bool:

@@ -58,19 +58,22 @@ class Blocks:
         self._next += 1
         return self._next - 1
 
-    def attach(
-        self, kind: BlockKind, name: str, field: Literal["citation", "logprobs", "reasoning_details"], value: Any, events: list[Event]
-    ) -> bool:
+    def attach(self, kind: BlockKind, name: str, field: Literal["citation", "logprobs"], value: Any, events: list[Event]) -> bool:
         """Add what goes with the open block, if it is of that kind and name."""
         if self._open is None or self._open[1:] != (kind, name):
             return False
         events.append(AttachmentDelta(self._open[0], field, value))
         return True
 
-    def attach_details(self, details: list[Any], events: list[Event]) -> None:
+    def attach_details(self, field: Literal["reasoning_details", "thinking_blocks"], details: list[Any], events: list[Event]) -> None:
         """Add reasoning details. Those that show nothing (a signature, encrypted data) go with whatever text is open, or come alone."""
         opened = self._open or self._begin(BlockKind.THINKING, "reasoning", events)
-        events.append(AttachmentDelta(opened[0], "reasoning_details", details))
+        events.append(AttachmentDelta(opened[0], field, details))
+
+    @property
+    def open_text(self) -> int:
+        """The block of text or thinking that is open, -1 for none."""
+        return self._open[0] if self._open is not None else -1
 
     def carry(self, name: str, body: dict[str, Any], events: list[Event]) -> None:
         """Add what is carried whole, as a block of its own."""

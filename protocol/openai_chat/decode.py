@@ -9,14 +9,26 @@ interleave). The finish reason may come twice, with content beside it, and usage
 import re
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from protocol import errors_wire
 from protocol.errors import RemoteProtocolError
-from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage
-from protocol.openai_chat.attached import are_annotations, logprobs_of, readable_reasoning
+from protocol.events import (
+    SEALED,
+    BlockKind,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    RawDelta,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+)
+from protocol.openai_chat.attached import are_annotations, is_prose_free, logprobs_of, readable_reasoning
 from protocol.openai_chat.blocks import Blocks
 from protocol.openai_chat.cited import read_citation, read_sources
 from protocol.openai_chat.finish import MEANINGS
@@ -31,6 +43,7 @@ _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
 _FIRM = re.compile(r"[A-Z][\w.-]{0,30}(?: [A-Z0-9][\w.-]{0,30}){1,3}", re.ASCII)
 """The name of a provider that OpenRouter took, where it is of several words."""
+_DETAILS: tuple[Literal["reasoning_details", "thinking_blocks"], ...] = ("reasoning_details", "thinking_blocks")
 _MAX_DONE = 20
 _DONE = "chat.completion.done"
 """Perplexity's last chunk, which repeats the whole message beside an empty delta."""
@@ -123,6 +136,10 @@ class _Message:
                 events += self._early
             if content is not None or choice.logprobs:
                 called = self._content(content or Delta(), choice.logprobs, events)
+            if found:
+                # before the finish, which ends the calls that they are of
+                self._unmodelled(found, called, events)
+                found = []
             if choice.content_filter_results:
                 self._filters = choice.content_filter_results
             if choice.finish_reason:
@@ -185,7 +202,7 @@ class _Message:
     def _content(self, delta: Delta, logprobs: Any, events: list[Event]) -> list[int]:
         """Take what a choice says; returns the blocks of its tool calls."""
         blocks = self.blocks
-        if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
+        if delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.thinking_blocks:
             self._reasoning(delta, events)
         if logprobs:
             logprobs = self._split(logprobs, delta, events)
@@ -213,19 +230,21 @@ class _Message:
         return called
 
     def _reasoning(self, delta: Delta, events: list[Event]) -> None:
-        blocks, details = self.blocks, delta.reasoning_details
+        blocks = self.blocks
+        lists = {name: value for name in _DETAILS if (value := getattr(delta, name))}
+        shown = {name: readable_reasoning(value) for name, value in lists.items()}
         thought, name = (delta.reasoning_content, "reasoning_content") if delta.reasoning_content else (delta.reasoning or "", "reasoning")
-        shown = readable_reasoning(details) if details else ""
-        if not thought and shown:
-            thought, name = shown, blocks.reasoning_name()
+        if not thought and (said := next(filter(None, shown.values()), "")):
+            thought, name = said, blocks.reasoning_name()
         if thought:
             blocks.text(BlockKind.THINKING, thought, events, name)
         if delta.reasoning and delta.reasoning != thought:
             self._withhold("delta field reasoning", None, events)
-        if details and (shown is None or shown not in ("", thought)):
-            self._withhold("reasoning_details", {"reasoning_details": details}, events)
-        elif details:
-            blocks.attach_details(details, events)
+        for field, details in lists.items():
+            if shown[field] in ("", thought):
+                blocks.attach_details(field, details, events)
+            else:
+                self._withhold(field, {field: details}, events)
 
     def _split(self, logprobs: Any, delta: Delta, events: list[Event]) -> dict[str, Any]:
         """Return the log probabilities by the text that they are of; DeepSeek has those of its reasoning too."""
@@ -274,13 +293,13 @@ class _Message:
 
     def _unmodelled(self, found: list[Unknown], called: list[int], events: list[Event]) -> None:
         for unknown in found:
-            block = called[unknown.call] if 0 <= unknown.call < len(called) else -1
+            block = called[unknown.call] if 0 <= unknown.call < len(called) else self.blocks.open_text if _is_sealed(unknown) else -1
             # of a call that is itself withheld nothing goes out
             self._release(unknown if block >= 0 or unknown.call < 0 else Unknown(unknown.what), block, events)
 
     def _release(self, unknown: Unknown, block: int, events: list[Event]) -> None:
         """Withhold what the setting `unknown` does not name. What it names waits for the message to begin."""
-        if unknown.body is None or unknown.what not in self._unknown:
+        if unknown.body is None or not (unknown.what in self._unknown or _is_sealed(unknown)):
             events.append(Opaque(unknown.what))
         else:
             (events if self.started else self._early).append(RawDelta(unknown.what, block, unknown.body, "openai"))
@@ -323,6 +342,10 @@ class _Message:
         return {"total_tokens": self._total} if self._total not in (None, counted) else {}
 
 
+def _is_sealed(unknown: Unknown) -> bool:
+    return unknown.what.rpartition(" ")[2] in SEALED and is_prose_free(unknown.body)
+
+
 def _tame(holder: Chunk | Choice, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(holder, name)) and is_tame(value)}
 
@@ -335,6 +358,11 @@ class StreamDecoder:
         self._done = False
         self._last: tuple[Chunk, Delta, int] | None = None
         """The last chunk, what it said and in which block, where that was nothing but text."""
+
+    @property
+    def has_finish(self) -> bool:
+        """Did the provider say how the answer ended?"""
+        return self._message.finish is not None
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""

@@ -226,6 +226,8 @@ def with_call_index(event: RawDelta, message: Message) -> dict[str, Any] | None:
     if not message.has_begun(event.index):
         # the call waits for its verdict, and they with it
         message.waiting.setdefault(event.index, []).append(event)
+    elif message.block(event.index).kind in (BlockKind.TEXT, BlockKind.THINKING):
+        return _with_delta(event.body)
     tool = message.tools.get(event.index)
     if tool is None or tool.form not in ("function", "custom"):
         return None

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
+from protocol.events import SEALED
 from protocol.json_strict import loads_arguments
 from protocol.names import Names, short_id
 from protocol.neutral import NeutralPart, NeutralRequest, ResultPart, ThinkingPart
 from protocol.openai_chat.media import WRITER, text_part
 from protocol.openai_chat.models import ModelRow
-from protocol.request import ToolResultPart, ToolUsePart
+from protocol.request import OtherPart, ToolResultPart, ToolUsePart
 from protocol.target import Draft
 from protocol.turns_write import Answers, joined, last_asked, note_system, plain_text
 
@@ -82,19 +83,23 @@ class MessageWriter:
         texts: list[str] = []
         calls: list[dict[str, Any]] = []
         thoughts: list[str] = []
+        sealed: dict[str, Any] = {}
         for part in parts:
             match part:
                 case ToolUsePart():
-                    self._draft.note("messages[]", part.extra)
+                    self._draft.note("messages[]", part.extra, *SEALED)
                     calls.append(self._call(part))
                 case ThinkingPart():
                     thoughts.append(part.text)
+                case OtherPart(dialect="openai", kind="sealed_message"):
+                    # from the record: what only the provider can read
+                    sealed |= part.body
                 case _:
                     texts += self._answers.texts(part, texts)
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or (None if calls else ""), **sealed}
         if thoughts and calls and self._row.reasoning_content:
             message["reasoning_content"] = "".join(thoughts)
-        elif thoughts and goes_on:
+        elif thoughts and goes_on and not sealed:
             self._draft.drop("messages[].thinking")
         if calls:
             message["tool_calls"] = calls
@@ -102,9 +107,15 @@ class MessageWriter:
 
     def _call(self, part: ToolUsePart) -> dict[str, Any]:
         name = self._names.upstream(part.name)
+        sealed = {field: part.extra[field] for field in part.extra if field in SEALED}
         if part.form == "custom" and self._row.vendor:
-            return {"id": self._id(part.id), "type": "custom", "custom": {"name": name, "input": loads_arguments(part.arguments)["input"]}}
-        return {"id": self._id(part.id), "type": "function", "function": {"name": name, "arguments": part.arguments or "{}"}}
+            return {
+                "id": self._id(part.id),
+                "type": "custom",
+                "custom": {"name": name, "input": loads_arguments(part.arguments)["input"]},
+                **sealed,
+            }
+        return {"id": self._id(part.id), "type": "function", "function": {"name": name, "arguments": part.arguments or "{}"}, **sealed}
 
 
 def _exact_id(identity: str, chars: int) -> str:

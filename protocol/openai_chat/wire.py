@@ -63,6 +63,7 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     annotations: Any = None
     audio: Any = None
     reasoning_details: Any = None
+    thinking_blocks: Any = None
     channel: Any = None
 
 

@@ -280,7 +280,7 @@ WANT: dict[str, dict[str, list[str]]] = {
     },
     "thinking of responses, sealed": {
         "openai": ["content: Hi"],
-        "anthropic": ["thinking:  ()", "text: Hi"],
+        "anthropic": ["text: Hi"],
         "responses": ["reasoning:  (c2Vh)", "output_text: Hi"],
     },
     "thinking of converse": {

@@ -279,7 +279,7 @@ def test_errors_inside_a_stream_are_rebuilt() -> None:
         ({"content": [{"type": "text", "text": "b"}, {"type": "thinking", "thinking": [{"type": "x"}]}]}, ["content part x"]),
         ({"tool_calls": [{"index": 0, "type": "novelty", "custom": {"input": "x"}}]}, ["tool call of another type"]),
         (
-            {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f"}, "extra_content": {"a": 1}}]},
+            {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f"}, "extra_content": {"a": "some prose"}}]},
             ["tool call field extra_content"],
         ),
     ],

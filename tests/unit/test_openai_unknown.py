@@ -30,7 +30,7 @@ UNKNOWN: list[tuple[str, dict[str, Any]]] = [
     ("annotations", chunk(content="a", annotations=[{"type": "file", "file": {"name": "n"}}])),
     ("reasoning_details", chunk(content="a", reasoning_details=[{"type": "novel", "odd": 1}])),
     ("logprobs", chunk(content="a", logprobs={"content": [token("b")], "refusal": None})),
-    ("tool call field extra_content", chunk(tool_calls=[{**CALL, "extra_content": {"google": {"thought_signature": "s"}}}])),
+    ("tool call field extra_content", chunk(tool_calls=[{**CALL, "extra_content": {"google": {"thought_signature": "some prose"}}}])),
     ("function field odd", chunk(tool_calls=[{**CALL, "function": {"name": "f", "arguments": "{}", "odd": 1}}])),
     (
         "custom tool field odd",
