@@ -14,22 +14,22 @@ from tests.support.upstreams.turns import events
 
 Json = dict[str, Any]
 SEAL = "U0lHTkFUVVJF"
-GOOGLE = {"extra_content": {"google": {"thought_signature": SEAL}}}
-LITELLM = {"provider_specific_fields": {"thought_signature": SEAL}}
-DETAILS = {
+GOOGLE: Json = {"extra_content": {"google": {"thought_signature": SEAL}}}
+LITELLM: Json = {"provider_specific_fields": {"thought_signature": SEAL}}
+DETAILS: Json = {
     "reasoning": "Hm.",
     "reasoning_details": [
         {"type": "reasoning.text", "text": "Hm.", "format": "google-gemini-v1", "index": 0},
         {"type": "reasoning.encrypted", "data": SEAL, "format": "google-gemini-v1", "id": "call_1", "index": 0},
     ],
 }
-ENCRYPTED = {"reasoning_details": DETAILS["reasoning_details"][1:]}
-BLOCKS = {"reasoning_content": "Hm.", "thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": SEAL}]}
-REDACTED = {"thinking_blocks": [{"type": "redacted_thinking", "data": SEAL}]}
-SIGNED = {"extra_content": {"google": {"thought": True, "thought_signature": SEAL}}, "thought_signature": SEAL}
-OF_MESSAGE = {"details": DETAILS, "encrypted": ENCRYPTED, "blocks": BLOCKS, "redacted": REDACTED, "signed": SIGNED}
+ENCRYPTED: Json = {"reasoning_details": DETAILS["reasoning_details"][1:]}
+BLOCKS: Json = {"reasoning_content": "Hm.", "thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": SEAL}]}
+REDACTED: Json = {"thinking_blocks": [{"type": "redacted_thinking", "data": SEAL}]}
+SIGNED: Json = {"extra_content": {"google": {"thought": True, "thought_signature": SEAL}}, "thought_signature": SEAL}
+OF_MESSAGE: dict[str, Json] = {"details": DETAILS, "encrypted": ENCRYPTED, "blocks": BLOCKS, "redacted": REDACTED, "signed": SIGNED}
 """Fields of an assistant message."""
-OF_CALL = {"google": GOOGLE, "litellm": LITELLM}
+OF_CALL: dict[str, Json] = {"google": GOOGLE, "litellm": LITELLM}
 """Fields of a call."""
 TOOLS: dict[str, list[Json]] = {
     "openai": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
@@ -50,12 +50,12 @@ def body(streams: bool, fields: Json, *calls: Json) -> bytes:
         {"index": n, "id": f"call_{n}", "type": "function", "function": {"name": "f", "arguments": '{"n":%d}' % n}, **more}  # noqa: UP031
         for n, more in enumerate(calls, 1)
     ]
-    head = {"id": "x", "created": 1, "model": "m"}
+    head: Json = {"id": "x", "created": 1, "model": "m"}
     if not streams:
         message = {"role": "assistant", "content": None, **fields, "tool_calls": made}
         return json.dumps({**head, "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).encode()
     deltas = [{"role": "assistant", "content": "", **fields}, *({"tool_calls": [one]} for one in made)]
-    chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks: list[Json] = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     chunks[-1]["choices"][0]["finish_reason"] = "tool_calls"
     return b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
 
