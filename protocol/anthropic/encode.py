@@ -13,6 +13,7 @@ import msgspec
 from protocol.anthropic import failures
 from protocol.anthropic.extras import later_usage
 from protocol.anthropic.usage import write_usage
+from protocol.anthropic.wire import UNSIGNED
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -213,6 +214,8 @@ class StreamEncoder(_Encoder):
                     out += (_DELTA % (self._count - 1, b'signature_delta","signature'), dumps(event.signature), _END)
             case BlockStop():
                 block = self._in(event.index)
+                if block.kind is BlockKind.THINKING and self._other_dialect:
+                    out.append(self._delta({"type": "signature_delta", "signature": UNSIGNED}))
                 self._open, self._text_index = None, -1
                 if not self._is_foreign(block):
                     out.append(_frame("content_block_stop", {"index": self._count - 1}))
@@ -324,7 +327,7 @@ class WholeEncoder(_Encoder):
                 if self._citations:
                     body["citations"] = self._citations
             case BlockKind.THINKING:
-                body["thinking"], body["signature"] = text, self._signature
+                body["thinking"], body["signature"] = text, UNSIGNED if self._other_dialect else self._signature
             case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
                 body["input"] = _input(text)
             case BlockKind.OTHER if block.name == "fallback":

@@ -230,7 +230,7 @@ def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: 
     owners = _owners([s for s in stored if not upstream or s.upstream in ("", upstream)])
     known: dict[int, StoredTurn] = {}
     used: set[str] = set()
-    loop = _loop_start(request.turns)
+    loop = loop_start(request.turns)
     has_unknown = False
     for position, turn in enumerate(request.turns):
         if not (ids := [p.id for p in _calls(turn)]):
@@ -257,7 +257,7 @@ def _is_off(reasoning: Reasoning) -> bool:
     return reasoning.mode == "off" or reasoning.effort == "none"
 
 
-def _loop_start(turns: Sequence[Turn]) -> int:
+def loop_start(turns: Sequence[Turn]) -> int:
     """Where the tool loop begins that the request goes on with: after the last turn in which the user says something new."""
     for position in range(len(turns) - 1, -1, -1):
         turn = turns[position]

@@ -13,6 +13,9 @@ from protocol.events import Count
 from protocol.json_strict import loads_foreign
 from protocol.unknown import Unknown, take_unknown
 
+UNSIGNED = "unsigned-by-sluice"
+"""The signature of thinking from another dialect: clients want one, and it goes to no provider."""
+
 
 class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """The increment in a content_block_delta or a message_delta."""

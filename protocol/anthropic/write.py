@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from protocol import fields
 from protocol.anthropic import models as claude_models
 from protocol.anthropic import options_write as anthropic_options_write
@@ -10,11 +12,13 @@ from protocol.anthropic.messages_write import MessageWriter
 from protocol.anthropic.options_write import DEFAULT_MAX_TOKENS, thinks_by_budget
 from protocol.anthropic.read import result_text
 from protocol.anthropic.tools_write import ToolPart, write_tools
+from protocol.anthropic.turn import loop_start
+from protocol.anthropic.wire import UNSIGNED
 from protocol.fields import invalid
 from protocol.json_strict import dumps
 from protocol.names import NameForm, names_of
 from protocol.neutral import NeutralRequest
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart
+from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Draft, Restore, Target, Translated
 from protocol.turns_write import read_input
 
@@ -69,7 +73,8 @@ def _add_tools(body: dict[str, Any], part: ToolPart) -> None:
 
 
 def _encode_same(draft: Draft, *, changed: bool) -> Translated:
-    request, target = draft.request, draft.target
+    target, request = draft.target, _signed(draft)
+    changed = changed or request is not draft.request
     body: dict[str, Any] = dict(request.extra)
     original = body.pop("system", None)
     # where nothing changes the messages go out as they came, and here they are only looked at
@@ -98,6 +103,31 @@ def _encode_same(draft: Draft, *, changed: bool) -> Translated:
         body["messages"] = _turns(request, read=True)
     written = dumps(body) if changed else None
     return Translated(body=written, dropped=tuple(draft.dropped), betas=tuple(draft.betas))
+
+
+def _signed(draft: Draft) -> ChatRequest:
+    """Leave out thinking that no provider of this dialect signed: a Claude model refuses it, and a tool loop without its thinking."""
+    request = draft.request
+    unsigned = (UNSIGNED,) if claude_models.row(request.model).models == ("*",) else (UNSIGNED, "")
+    turns: list[Turn] = []
+    start, is_off = loop_start(request.turns), False
+    for position, turn in enumerate(request.turns):
+        parts = tuple(p for p in turn.parts if not _is_thinking(p, unsigned))
+        if len(parts) < len(turn.parts):
+            is_off = is_off or position >= start
+            turn = msgspec.structs.replace(turn, parts=parts)
+            draft.drop("messages[].thinking")
+        turns += [turn] if parts else []
+    if not draft.dropped:
+        return request
+    if is_off and "thinking" in request.extra:
+        draft.drop("thinking")
+        request = msgspec.structs.replace(request, extra=fields.rest(request.extra, "thinking"))
+    return msgspec.structs.replace(request, turns=tuple(turns))
+
+
+def _is_thinking(part: Part, signatures: tuple[str, ...]) -> bool:
+    return isinstance(part, OtherPart) and part.kind == "thinking" and part.body.get("signature", "") in signatures
 
 
 def _turns(request: ChatRequest, *, read: bool) -> list[dict[str, Any]]:

@@ -270,12 +270,12 @@ WANT: dict[str, dict[str, list[str]]] = {
     },
     "thinking of chat": {
         "openai": ["content: Hi", "reasoning_content: Hm."],
-        "anthropic": ["thinking: Hm. ()", "text: Hi"],
+        "anthropic": ["thinking: Hm. (unsigned-by-sluice)", "text: Hi"],
         "responses": ["reasoning: Hm. ()", "output_text: Hi"],
     },
     "thinking of responses": {
         "openai": ["content: Hi", "reasoning_content: AB"],
-        "anthropic": ["thinking: A ()", "thinking: B ()", "text: Hi"],
+        "anthropic": ["thinking: A (unsigned-by-sluice)", "thinking: B (unsigned-by-sluice)", "text: Hi"],
         "responses": ["reasoning: A|B (c2Vh)", "output_text: Hi"],
     },
     "thinking of responses, sealed": {
@@ -285,7 +285,7 @@ WANT: dict[str, dict[str, list[str]]] = {
     },
     "thinking of converse": {
         "openai": ["content: Hi", "reasoning_content: Hm."],
-        "anthropic": ["thinking: Hm. ()", "text: Hi"],
+        "anthropic": ["thinking: Hm. (unsigned-by-sluice)", "text: Hi"],
         "responses": ["reasoning: Hm. ()", "output_text: Hi"],
     },
     "call": {
