@@ -147,6 +147,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     has_turns: bool = False
     """Must what an assistant turn held beside text and calls come back in the next request? Clients of this dialect send it, for the
     others it is looked up in the record."""
+    hides_foreign: bool = False
+    """Have its answers no place for what a provider of another dialect ran and found? An event names that instead."""
     names_text: bool = False
     """Is a text block with a name a field of its own, which no client joins to the content?"""
     checks_asked: bool = False

@@ -27,6 +27,7 @@ from policy.session.pairs import Pairs
 from policy.session.slots import RANKED, Continue, End, Mark, Slot, Slots
 from policy.session.text_flow import TextFlow
 from protocol.bounds import MAX_BLOCKS, MAX_OPEN_ASKS, MAX_TOOL_CALLS
+from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -86,6 +87,7 @@ class Blocks:
         self._text = TextFlow(outbox, chain, self.slots, request, self._answer, lambda suspect: weak._found(suspect))
         self._counts_sealed = False
         """Does the client get signatures? No other dialect than the upstream's has a place for them."""
+        self._hides_foreign = False
         self._to_ask = deque[Slot]()
         self._asked = set[int]()
         """Calls with a question that is open: at most so many at a time, the others wait in `_to_ask`."""
@@ -101,6 +103,7 @@ class Blocks:
         self._approved = Approved(self._client, sent.without_history())
         self._can_answer = dialect == self.call.dialect
         self._text.passes_sealed, self._text.is_foreign = passes_sealed, dialect != self.call.dialect
+        self._hides_foreign = self._text.is_foreign and DIALECTS[self.call.dialect].hides_foreign
         self._counts_sealed = dialect == self.call.dialect and (sent.state is None or sent.state.keeps_seals)
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
@@ -260,7 +263,12 @@ class Blocks:
         if call is None and (isinstance(call_id, str) or slot.name.endswith("_tool_result")):
             return self._late_result(slot, start, call_id if isinstance(call_id, str) else "")
         self._outbox.block_record(slot, "allow", "", "")
-        self.slots.put(slot, start)
+        if self._hides_foreign and slot.name != "annotations":
+            slot.blocked = True
+            if body.keys() - {"type"} and not extras.is_all_sealed(slot.name, body):
+                self._outbox.withhold(slot.name, -1)
+        else:
+            self.slots.put(slot, start)
         return "allow", slot.index
 
     def _pair(self, call: Slot) -> None:

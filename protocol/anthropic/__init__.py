@@ -32,4 +32,5 @@ DIALECT = Dialect(
     takes_server_tools=True,
     pauses=True,
     has_turns=True,
+    hides_foreign=True,
 )

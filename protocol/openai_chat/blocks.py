@@ -13,6 +13,8 @@ from protocol.json_strict import dumps
 from protocol.openai_chat.wire import Function, ToolCall
 
 _LEGACY = "legacy"
+EXECUTED = {"search": "web_search", "visit": "web_fetch", "browser": "web_fetch", "python": "code_execution"}
+"""What policies call the tools that Groq's compound models run."""
 
 
 class Call:
@@ -38,6 +40,8 @@ class Blocks:
         self._unnumbered = self._first = 0
         """Calls that began without an index, and which of them was the first in its chunk."""
         self._open_calls: list[Call] = []
+        self._executed: set[int] = set()
+        """Groq's numbers of the calls that it ran."""
 
     def text(self, kind: BlockKind, text: str, events: list[Event], name: str = "") -> None:
         """Add text or reasoning; `name` is the field in which it came."""
@@ -83,10 +87,25 @@ class Blocks:
 
     def searched(self, results: int, events: list[Event]) -> None:
         """Add the search that the provider made, asked or not: a call that it ran itself, of which the query is not told."""
+        self._ran("web_search", "search_results", f'{{"results":{results}}}', events)
+
+    def executed(self, tools: Any, events: list[Event]) -> None:
+        """Add the calls that Groq's compound models ran. A stream says each of them again when it has a result."""
+        for tool in tools if isinstance(tools, list) else ():
+            number = tool.get("index") if isinstance(tool, dict) else None
+            if not isinstance(number, int) or number in self._executed:
+                continue
+            self._executed.add(number)
+            kind, arguments = str(tool.get("type")), tool.get("arguments")
+            self._ran(
+                EXECUTED.get(kind, kind), "executed_tools", arguments if isinstance(arguments, str) else dumps(arguments).decode(), events
+            )
+
+    def _ran(self, name: str, kind: str, arguments: str, events: list[Event]) -> None:
         self.close_text(events)
         index = self._new_index()
-        start = BlockStart(index, BlockKind.SERVER_TOOL_USE, f"web_search_{index}", "web_search", {"type": "search_results"})
-        events += [start, ArgumentsDelta(index, f'{{"results":{results}}}'), BlockStop(index)]
+        start = BlockStart(index, BlockKind.SERVER_TOOL_USE, f"{name}_{index}", name, {"type": kind})
+        events += [start, ArgumentsDelta(index, arguments), BlockStop(index)]
 
     def reasoning_name(self) -> str:
         """The field of the reasoning that is open, else the one that OpenRouter's details stand beside."""

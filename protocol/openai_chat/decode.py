@@ -293,6 +293,9 @@ class _Message:
 
     def _unmodelled(self, found: list[Unknown], called: list[int], events: list[Event]) -> None:
         for unknown in found:
+            if unknown.what == "delta field executed_tools" and unknown.body is not None:
+                # what they found is withheld, that they ran is on record
+                self.blocks.executed(unknown.body["choices"][0]["delta"]["executed_tools"], events)
             block = called[unknown.call] if 0 <= unknown.call < len(called) else self.blocks.open_text if _is_sealed(unknown) else -1
             # of a call that is itself withheld nothing goes out
             self._release(unknown if block >= 0 or unknown.call < 0 else Unknown(unknown.what), block, events)

@@ -29,7 +29,8 @@ TYPED_TOOLS = {one.name: one.name for one in TYPED} | {"computer_use_preview": "
 """Types of tools, and what policies call them."""
 MODEL_ITEMS = frozenset(
     (
-        "reasoning", "compaction", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "program",
+        "reasoning", "compaction", "web_search_call", "x_search_call", "file_search_call",
+        "code_interpreter_call", "image_generation_call", "program",
         "program_output", "mcp_list_tools", "mcp_call", "mcp_approval_request",
     )
 )  # fmt: skip
@@ -40,6 +41,7 @@ WITH_TOOLS = ("additional_tools", "tool_search_output")
 """Items that offer tools in the middle of a conversation."""
 PREFIXES = {
     "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "web_search_call": "ws",
+    "x_search_call": "xs",
     "file_search_call": "fs", "code_interpreter_call": "ci", "image_generation_call": "ig", "mcp_call": "mcp", "mcp_list_tools": "mcpl",
     "mcp_approval_request": "mcpr", "program": "cm", "program_output": "cmo", "compaction": "cmp",
     **{one.call: one.prefix for one in TYPED},

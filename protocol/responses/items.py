@@ -21,6 +21,7 @@ class ServerItem(NamedTuple):
 
 SERVER_ITEMS: dict[str, ServerItem] = {
     "web_search_call": ServerItem("web_search", "action"),
+    "x_search_call": ServerItem("x_search", "action"),
     "file_search_call": ServerItem("file_search", "queries"),
     "code_interpreter_call": ServerItem("code_interpreter", "code", ("container_id",)),
     "image_generation_call": ServerItem("image_generation"),
