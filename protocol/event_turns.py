@@ -125,16 +125,18 @@ def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], write: Write,
     """Put recorded turns of `upstream` and of the request's model in the place of the client's; returns the request and how many turns with
     calls are not on record.
 
-    A turn is known where all its tool call ids are of exactly one recorded turn. A call that the client does not have was blocked, and
+    A turn is known where all its tool call ids are of exactly one recorded turn, one without calls where its text is that of the
+    answer that it names. A call that the client does not have was blocked, and
     stays out with what seals it; the client's text stays where it is not the recorded one.
     """
-    owners = _owners(t for t in stored if t.upstream in ("", upstream) and t.model in ("", request.model))
+    usable = [t for t in stored if t.upstream in ("", upstream) and t.model in ("", request.model)]
+    owners, answers = _owners(usable), {t.call_id: t for t in usable}
     used: set[str] = set()
     turns: list[Turn] = []
     unknown = 0
     for turn in request.turns:
         calls = {p.id: p for p in turn.parts if isinstance(p, ToolUsePart)} if turn.role == "assistant" else {}
-        owner = _owner(list(calls), owners)
+        owner = _owner(list(calls), owners) if calls else answers.get(turn.answer)
         if owner is not None and owner.call_id not in used and len(calls) == sum(isinstance(p, ToolUsePart) for p in turn.parts):
             used.add(owner.call_id)
             turns.append(_merged(turn, owner, calls, write))
@@ -163,6 +165,9 @@ def _merged(turn: Turn, stored: StoredTurn, calls: dict[str, ToolUsePart], write
     texts = [b for b in blocks if b.kind is BlockKind.TEXT]
     said = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
     is_same = _words(p.text for p in said if isinstance(p, TextPart)) == _words(b.text for b in texts)
+    if not calls and not is_same:
+        # its items' ids alone say whose answer it is
+        return turn
     own: list[Part] = [p for p in said if not (is_same and isinstance(p, TextPart))]
     parts = list(_parts(blocks, of_block, own, write, is_same=is_same))
     # the items of the provider's own tools, as its client was given them, stand there once

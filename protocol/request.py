@@ -85,6 +85,8 @@ class Turn(msgspec.Struct, frozen=True):
     role: Literal["user", "assistant", "system"]
     parts: tuple[Part, ...]
     extra: dict[str, Any] = NOTHING
+    answer: str = ""
+    """The id of the call whose answer it was, where the ids of its items say so."""
 
 
 ToolKind = Literal["function", "custom", "client", "server"]

@@ -16,10 +16,12 @@ from protocol.value_count import count_values
 
 
 class WantedTurns(msgspec.Struct, frozen=True):
-    """Which turns to find in the record: those with these tool call ids, as an upstream of `dialect` sent them."""
+    """Which turns to find in the record: those with these tool call ids, and the answers of these calls, as an upstream of `dialect` sent
+    them."""
 
     dialect: DialectName
     ids: tuple[str, ...]
+    answers: tuple[str, ...] = ()
 
 
 class StoredTurn(msgspec.Struct, frozen=True):

@@ -168,15 +168,15 @@ class TurnReader:
         await self._engine.dispose()
 
     @contextlib.asynccontextmanager
-    async def finding(self, key: str, ids: Sequence[str], *, key_id: str = "") -> AsyncIterator[FoundTurns]:
-        """Lend the turns of calls of the API key named `key` whose client received these tool calls: until they are given back, the key has
-        one place less. An id that two calls share finds neither. Left out are turns that are cut or of another dialect, and turns in which
-        a policy withheld what the provider's own tools did or found."""
+    async def finding(self, key: str, ids: Sequence[str], *, key_id: str = "", answers: Sequence[str] = ()) -> AsyncIterator[FoundTurns]:
+        """Lend the turns of calls of the API key named `key` whose client received these tool calls, or that have these ids: until
+        they are given back, the key has one place less. An id that two calls share finds neither. Left out are turns that are cut or of
+        another dialect, and turns in which a policy withheld what the provider's own tools did or found."""
         found: dict[UUID, StoredTurn] = {}
         lost: list[Lost] = []
         async with Stay(self._turn, Holder(key, key_id)) as stay:
             await stay.take()
-            task = asyncio.create_task(self._find(stay, ids[-MAX_LOOKUPS:], found))
+            task = asyncio.create_task(self._find(stay, ids[-MAX_LOOKUPS:], answers[-MAX_LOOKUPS:], found))
             self._tasks.add(task)
             task.add_done_callback(self._done)
             # not awaited after the time is up: a driver that cancels waits for a server that may not answer
@@ -198,13 +198,14 @@ class TurnReader:
         elif error is not None:
             _log.error("lookup of recorded turns failed", exc_info=error)
 
-    async def _find(self, stay: Stay, ids: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
+    async def _find(self, stay: Stay, ids: Sequence[str], answers: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
         loop = asyncio.get_running_loop()
         began, pause = loop.time(), _FIRST_PAUSE_S
         readings: dict[UUID, _Reading] = {}
-        while ids:
+        while ids or answers:
             async with reading(self._engine) as connection:
-                calls = await _calls(connection, stay.key, ids)
+                calls = await _answers(connection, stay.key, answers) if answers else {}
+                calls |= await _calls(connection, stay.key, ids) if ids else {}
                 waiting = await self._read(connection, calls, readings)
             now = datetime.now(UTC)
             found.clear()
@@ -296,6 +297,18 @@ async def _calls(connection: AsyncConnection, key: Holder, ids: Sequence[str]) -
             one.ids.append(from_column(identity))
             one.blocks.append(block)
     return calls
+
+
+async def _answers(connection: AsyncConnection, key: Holder, wanted: Sequence[str]) -> dict[UUID, _Found]:
+    """Those of these calls that are of this key, and of whose answers nothing that the provider did was kept back."""
+    ids = [UUID(one) for one in wanted]
+    kept_back = exists().where(
+        Block.call_id == Call.call_id, Block.call_id.in_(ids), Block.verdict.in_(_WITHHELD), Block.kind.not_in(_OWN_WORDS)
+    )
+    denied = exists().where(ToolCall.call_id == Call.call_id, ToolCall.call_id.in_(ids), ToolCall.verdict.in_((*_WITHHELD, "discarded")))
+    statement = select(Call.call_id, Call.upstream, Call.model).where(Call.call_id.in_(ids), made_with(key), ~kept_back, ~denied)
+    rows = await connection.execute(statement)
+    return {call: _Found(from_column(upstream), from_column(model), [], []) for call, upstream, model in rows}
 
 
 def made_with(key: Holder) -> ColumnElement[bool]:

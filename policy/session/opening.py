@@ -161,15 +161,21 @@ def rebuilt(request: ChatRequest) -> ChatRequest:
 
 
 def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
-    """The turns that must be looked up in the record, by the last tool calls of the request: this client cannot send them back whole, or
-    the gateway has put them there."""
+    """The turns that must be looked up in the record, by the last tool calls of the request and its answers without calls: this client
+    cannot send them back whole, or the gateway has put them there."""
     lacks_seals = request.state is not None and (request.state.is_rebuilt or not request.state.keeps_seals)
     is_due = DIALECTS[upstream.dialect].has_turns and (call.dialect != upstream.dialect or lacks_seals)
     if not is_due or upstream.name in BUILT_IN or not upstream.target.native_tools:
         return None
-    calls = (p for t in request.turns if t.role == "assistant" for p in t.parts if isinstance(p, ToolUsePart))
-    ids = dict.fromkeys(p.id for p in calls if p.id)
-    return WantedTurns(upstream.dialect, tuple(ids)[-MAX_LOOKUPS:]) if ids else None
+    ids: dict[str, None] = {}
+    answers: dict[str, None] = {}
+    for turn in request.turns:
+        called = [p.id for p in turn.parts if isinstance(p, ToolUsePart) and p.id] if turn.role == "assistant" else []
+        ids |= dict.fromkeys(called)
+        if turn.answer and not called:
+            answers[turn.answer] = None
+    wanted = WantedTurns(upstream.dialect, tuple(ids)[-MAX_LOOKUPS:], tuple(answers)[-MAX_LOOKUPS:])
+    return wanted if ids or answers else None
 
 
 def may_pause(call: CallInfo, upstream: Upstream) -> bool:

@@ -227,15 +227,17 @@ def with_turns(request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: 
     a turn of the tool loop that the request goes on with is unknown, thinking is turned off: the API refuses such turns
     without the thinking they began with, and nothing is made up.
     """
-    owners = _owners([s for s in stored if not upstream or s.upstream in ("", upstream)])
+    stored = [s for s in stored if not upstream or s.upstream in ("", upstream)]
+    owners, answers = _owners(stored), {s.call_id: s for s in stored if _is_usable(s)}
     known: dict[int, StoredTurn] = {}
     used: set[str] = set()
     loop = loop_start(request.turns)
     has_unknown = False
     for position, turn in enumerate(request.turns):
-        if not (ids := [p.id for p in _calls(turn)]):
+        ids = [p.id for p in _calls(turn)]
+        owner = _owner(ids, owners) if ids else answers.get(turn.answer)
+        if not ids and (owner is None or not _says(turn, owner)):
             continue
-        owner = _owner(ids, owners)
         if owner is not None and owner.call_id not in used:
             used.add(owner.call_id)
             known[position] = owner
@@ -271,11 +273,21 @@ def _owners(stored: Sequence[StoredTurn]) -> dict[str, StoredTurn | None]:
     owners: dict[str, StoredTurn | None] = {}
     for turn in stored:
         own = {b.get("id") for b in turn.content if b.get("type") == "tool_use"}
-        # thinking without a signature (of another vendor's model) is refused
-        usable = all(b.get("signature") for b in turn.content if b.get("type") == "thinking")
+        usable = _is_usable(turn)
         for identity in dict.fromkeys(turn.tool_call_ids):
             owners[identity] = turn if usable and identity in own and identity not in owners else None
     return owners
+
+
+def _is_usable(turn: StoredTurn) -> bool:
+    """Thinking without a signature (of another vendor's model) is refused."""
+    return all(b.get("signature") for b in turn.content if b.get("type") == "thinking")
+
+
+def _says(turn: Turn, stored: StoredTurn) -> bool:
+    """Is the turn's text that of the recorded one?"""
+    texts = (b["text"] for b in stored.content if b["type"] == "text")
+    return _words(p.text for p in turn.parts if isinstance(p, TextPart)) == _words(texts)
 
 
 def _owner(ids: Sequence[str], owners: dict[str, StoredTurn | None]) -> StoredTurn | None:
@@ -295,7 +307,7 @@ class _Merge:
         calls = {p.id: p for p in _calls(turn)}
         said: list[Part] = [p for p in turn.parts if not isinstance(p, ToolUsePart)]
         texts = [b for b in stored.content if b["type"] == "text"]
-        same = _words(p.text for p in said if isinstance(p, TextPart)) == _words(b["text"] for b in texts)
+        same = _says(turn, stored)
         said = [p for p in said if not (same and isinstance(p, TextPart))]
         parts: list[Part] = []
         for block in stored.content:

@@ -39,11 +39,17 @@ class TurnBuilder(EventTurnBuilder):
         self._has_ended = self._has_ended or (isinstance(self._decoder, StreamDecoder) and self._decoder.has_finish)
 
     def content(self) -> list[dict[str, Any]]:
-        """A block for the message, where something seals it, and the calls with what seals them. Of the text the client has a copy."""
+        """A block for the message, where something seals it, and the calls with what seals them. Of text beside calls the client has
+        a copy."""
+        super().content()
+        has_calls = any(block.kind is BlockKind.TOOL_USE for block in self._blocks.values())
         blocks = [TurnBlock(-1, BlockKind.OTHER, name=SEALED_MESSAGE, body=self._fields)] if self._fields else []
         for index, block in sorted(self._blocks.items()):
             if block.kind is BlockKind.TOOL_USE:
                 blocks.append(TurnBlock(index, block.kind, block.id, block.name, body=self._of_calls.get(index)))
+            elif block.kind is BlockKind.TEXT and not has_calls:
+                # the answer is known by it
+                blocks.append(block)
         return [msgspec.to_builtins(block) for block in blocks]
 
     def _take(self, events: Iterable[Event]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+_ITEM = re.compile(r"[a-z]+_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_[0-9]{1,6}")
 _RESPONSE = re.compile(r"resp_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 
 
@@ -18,4 +19,10 @@ def item_id(prefix: str, call_id: str, index: int) -> str:
 def call_of(response: str) -> str:
     """Return the id of the call that a response is of; empty where the id is none of ours."""
     found = _RESPONSE.fullmatch(response)
+    return "-".join(found.groups()) if found else ""
+
+
+def call_of_item(identity: str) -> str:
+    """Return the id of the call of whose response the item is, likewise."""
+    found = _ITEM.fullmatch(identity)
     return "-".join(found.groups()) if found else ""

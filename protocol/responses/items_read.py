@@ -5,6 +5,7 @@ follow each other are one turn, as one answer was; an item's own fields (`id`, `
 `extra["item"]`. A text of the model with it begins a message; one without belongs to the message of the text before it.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from protocol.json_strict import dumps
 from protocol.names import OfferedNames
 from protocol.request import NOTHING, CallForm, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 from protocol.responses import tools_read
+from protocol.responses.ids import call_of_item
 from protocol.responses.item_kinds import CLIENT_ITEMS, MODEL_ITEMS, TYPED_CALLS, TYPED_OUTPUTS, TYPED_TOOLS, Typed
 from protocol.server_tools.data import table
 
@@ -64,6 +66,12 @@ def with_tool_names(turns: tuple[Turn, ...], tools: tuple[Tool, ...]) -> tuple[T
         return msgspec.structs.replace(part, name=offered.meant_by(part.name, namespace))
 
     return tuple(msgspec.structs.replace(turn, parts=tuple(map(named, turn.parts))) for turn in turns)
+
+
+def _call_of(said: Sequence[Part]) -> str:
+    """The call whose answer these parts are of, as the ids of its messages say."""
+    ids = (p.extra.get("item", NOTHING).get("id") for p in said if isinstance(p, TextPart))
+    return next((call for one in ids if isinstance(one, str) and (call := call_of_item(one))), "")
 
 
 class _Reader:
@@ -122,7 +130,7 @@ class _Reader:
 
     def _close(self) -> None:
         if self._answer:
-            self._turns.append(Turn("assistant", tuple(self._answer)))
+            self._turns.append(Turn("assistant", tuple(self._answer), answer=_call_of(self._answer)))
         if self._results:
             self._turns.append(Turn("user", tuple(self._results)))
         self._answer, self._results = [], []

@@ -5,7 +5,6 @@ sealed for one provider and model, so it comes back with recorded turns (`protoc
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,10 +12,9 @@ from protocol.bounds import MAX_LOOKUPS
 from protocol.json_strict import dumps, loads_exact
 from protocol.kept import Asked, KeptAnswers, WantedAnswers
 from protocol.request import ChatRequest, OtherPart
-from protocol.responses.ids import call_of
+from protocol.responses.ids import call_of, call_of_item
 from protocol.sse import parse_event
 
-_ITEM = re.compile(r"[a-z]+_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_[0-9]{1,6}")
 _MARKS = (b"previous_response_id", b"item_reference", b"mcp_approval_response")
 _ENDS = (b"event: response.completed\n", b"event: response.incomplete\n")
 _KEPT_STATUS = frozenset(("completed", "incomplete"))
@@ -124,8 +122,7 @@ class Keeper:
 
     def call_of_item(self, identity: str) -> str:
         """Return the call of whose response the item is."""
-        found = _ITEM.fullmatch(identity)
-        return "-".join(found.groups()) if found else ""
+        return call_of_item(identity)
 
 
 def _listed(items: Sequence[Any]) -> Iterator[dict[str, Any]]:

@@ -91,6 +91,22 @@ async def test_what_a_stream_says_after_a_finish_reason_is_of_the_turn(url: str)
     await reader.close()
 
 
+async def test_an_answer_without_calls_is_found_by_its_own_id(url: str, reader: TurnReader) -> None:
+    async def found(call: str, key: str = "k") -> Sequence[StoredTurn]:
+        async with reader.finding(key, (), answers=(call, call_id())) as turns:
+            assert not turns.lost
+            return turns.turns
+
+    whole, withheld = call_id(), call_id()
+    content = [THINKING, {"type": "text", "text": "hi"}]
+    for call in (whole, withheld):
+        await insert(url, call_record(call, key="k", upstream="claude"), chunks_record(call, streamed(content, "end_turn")), ended(call))
+    kept_back = BlockRecord(call_id=withheld, block=2, at=now_ms(), kind="other", verdict="block", reason="r", policy="p")
+    await insert(url, kept_back)
+    assert await found(whole) == [StoredTurn(whole, content, "", (), "claude", "gpt-x", ())]
+    assert await found(whole, "other") == [] and await found(withheld) == []
+
+
 @pytest.mark.parametrize(
     "changes",
     [

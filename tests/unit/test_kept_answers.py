@@ -12,9 +12,11 @@ from protocol.config import Config
 from protocol.dialects import DIALECTS
 from protocol.kept import Asked, KeptAnswers, WantedAnswers, pack
 from protocol.records import CallRecord, EndRecord, EventRecord
+from protocol.turns import WantedTurns
 from streams import layout
 from streams.layout import Reply, Start
 from workers.policy.call import OwnedCall
+from workers.policy.turns import NONE
 
 CALL = "0197a1b2-0000-7000-8000-0000000000aa"
 EARLIER = "resp_0197a1b2000070008000000000000001"
@@ -59,7 +61,9 @@ def test_a_call_waits_for_its_answers_and_then_sends_all_of_its_conversation() -
     call.ask_keepalive()
     assert not call.wants_release, "nothing goes out before the record that pins the policy"
     call.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
-    assert (call.new_lookup is call.open_lookup) is False and call.facts[layout.ANSWERS_FIELD] == b"-"
+    assert call.facts[layout.ANSWERS_FIELD] == b"-" and call.open_lookup == WantedTurns("openai", ("call_1",))
+    call.feed_fact(layout.TURNS_FIELD, NONE, 3)
+    assert call.open_lookup is None
     sent = reply(call)[0].dispatch
     assert sent is not None and sent.body is not None
     messages = json.loads(sent.body)["messages"]
@@ -67,9 +71,10 @@ def test_a_call_waits_for_its_answers_and_then_sends_all_of_its_conversation() -
 
 
 def test_a_second_owner_sends_what_the_first_found() -> None:
-    first, second = make(body()), make(body(), {layout.ANSWERS_FIELD: pack(KEPT)})
+    first, second = make(body()), make(body(), {layout.ANSWERS_FIELD: pack(KEPT), layout.TURNS_FIELD: NONE})
     first.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
     first.feed_fact(layout.ANSWERS_FIELD, pack(KeptAnswers("previous")), 3)
+    first.feed_fact(layout.TURNS_FIELD, NONE, 4)
     assert second.open_lookup is None and reply(first) == reply(second)
 
 

@@ -66,7 +66,9 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
         "system texts",
         {
             "model": "gpt-5.5",
-            "messages": [{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, USER, {"role": "system", "content": "c"}],
+            "messages": [
+                {"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, USER, {"role": "system", "content": "c"},
+            ],
         },
         {"instructions": "a\n\nb", "input": [SENT, {"type": "message", "role": "developer", "content": "c"}]},
         (),

@@ -89,7 +89,7 @@ class TurnLookup:
         """Return the fact: the turns on record for calls of this API key, and why others are missing. Never raises."""
         try:
             reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
-            async with reader.finding(key, wanted.ids, key_id=key_id) as found:
+            async with reader.finding(key, wanted.ids, key_id=key_id, answers=wanted.answers) as found:
                 packed = await asyncio.to_thread(pack_newest, found)
                 return packed if not found.turns or await charge(packed) else pack_turns([], ["memory"])
         except Exception as error:
