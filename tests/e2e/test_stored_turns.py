@@ -151,3 +151,37 @@ def test_text_that_a_policy_changed_stays_changed(place: tuple[Product, Replay])
     content = unique([THINKING, CITED, USE], "upper")
     body = round_trip(place, "iterate", content, policy="upper")
     assert body["messages"][1]["content"] == [THINKING, {"type": "text", "text": "IT RAINS."}, content[2]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(place: tuple[Product, Replay], mode: Mode) -> None:
+    product, replay = place
+    seal = {"extra_content": {"google": {"thought_signature": "U0lHTkFUVVJF"}}}
+    details = [{"type": "reasoning.encrypted", "data": "RU5D", "format": "google-gemini-v1", "index": 0}]
+    call = {
+        "index": 0,
+        "id": f"call_{mode}",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'},
+        **seal,
+    }
+    said = {"role": "assistant", "content": None, "reasoning": "Hm.", "reasoning_details": details, "tool_calls": [call]}
+
+    def reply(said: dict[str, Any], finish: str) -> Reply:
+        head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
+        if mode == "whole":
+            return Reply(json.dumps(head | {"choices": [{"index": 0, "message": said, "finish_reason": finish}]}).encode())
+        chunk = head | {"choices": [{"index": 0, "delta": said, "finish_reason": finish}]}
+        return stream(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(chunk).encode())
+
+    replay.answer(reply(said | {"reasoning_details": [{"type": "reasoning.text", "text": "Hm.", "index": 0}, *details]}, "tool_calls"))
+    tools = [tool("anthropic", "get_weather", city="string")]
+    more: Any = {"model": "gpt-x", "tools": tools, "max_tokens": 900, "headers": {"x-sluice-policy": "noop"}}
+    first = ask(product.url, "anthropic", mode, "Weather?", **more)
+    assert (first.thinking, first.stop, [c.name for c in first.calls]) == ("Hm.", "tool_use", ["get_weather"])
+    replay.answer(reply({"role": "assistant", "content": "Take an umbrella."}, "stop"))
+    messages = [{"role": "user", "content": "Weather?"}, *results("anthropic", first, ["rain"])]
+    assert ask(product.url, "anthropic", mode, messages, **more).text == "Take an umbrella."
+    sent = replay.asked[0].body["messages"][1]
+    assert sent["reasoning_details"] == [{"type": "reasoning.text", "text": "Hm.", "index": 0}, *details]
+    assert sent["tool_calls"][0]["extra_content"] == seal["extra_content"]

@@ -61,9 +61,9 @@ def test_a_call_waits_for_its_answers_and_then_sends_all_of_its_conversation() -
     call.ask_keepalive()
     assert not call.wants_release, "nothing goes out before the record that pins the policy"
     call.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
-    assert call.facts[layout.ANSWERS_FIELD] == b"-" and call.open_lookup == WantedTurns("openai", ("call_1",))
+    assert call.facts[layout.ANSWERS_FIELD] == b"-" and repr(call.open_lookup) == repr(WantedTurns("openai", ("call_1",)))
     call.feed_fact(layout.TURNS_FIELD, NONE, 3)
-    assert call.open_lookup is None
+    assert repr(call.open_lookup) == "None"
     sent = reply(call)[0].dispatch
     assert sent is not None and sent.body is not None
     messages = json.loads(sent.body)["messages"]
