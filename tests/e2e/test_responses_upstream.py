@@ -9,6 +9,7 @@ import anthropic
 import openai
 import pytest
 
+from protocol.anthropic.wire import UNSIGNED
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.upstreams.product import call_of, new_session
 from tests.support.upstreams.replay import Replay, Reply, replaying, stream
@@ -110,7 +111,7 @@ def test_a_messages_client_loops(place: Place, whole: bool) -> None:
 
         first = ask()
         assert [b.type for b in first.content] == ["thinking", "text", "tool_use", "text"] and first.stop_reason == "tool_use"
-        assert (first.content[0].thinking, first.content[0].signature) == ("Think.", "")
+        assert (first.content[0].thinking, first.content[0].signature) == ("Think.", UNSIGNED)
         messages.append({"role": "assistant", "content": [b.to_dict() for b in first.content]})
         messages.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": first.content[2].id, "content": "rain"}]})
         call_of(product, session)
