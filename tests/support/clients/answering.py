@@ -82,7 +82,8 @@ class Answer:
         self.session = session_of(info, policies, config)
         options = {"stream_options": {"include_usage": True}} if streams and client == "openai" else {}
         most, said = ("max_output_tokens", "input") if client == "responses" else ("max_tokens", "messages")
-        asked = {"model": MODEL.get(upstream, f"{upstream}-x"), most: 9_000, "stream": streams, said: [{"role": "user", "content": "go"}], **options}
+        model = MODEL.get(upstream, f"{upstream}-x")
+        asked = {"model": model, most: 9_000, "stream": streams, said: [{"role": "user", "content": "go"}], **options}
         self.session.begin(json.dumps(asked | request).encode())
         self._seq = 1
         if self._take():
