@@ -12,6 +12,7 @@ from hashlib import sha256
 
 import msgspec
 
+from protocol.bounds import FIRST_KEEPALIVE_S
 from protocol.dialect import Dialect
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
@@ -21,9 +22,6 @@ from streams.layout import Dispatch, Entry, EntryKind, Relayed, Reply, is_other
 
 CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
-
-KEEPALIVE_AFTER_S = 15.0
-"""Until then headers wait for a true status; from then on errors are frames. Coding agents give a silent answer up at 20 s."""
 
 ENTRY_CHUNKS = 64
 """A worker decides on an entry in one go: of a fast upstream, thousands of chunks that wait for Redis would look like a hook that hangs."""
@@ -165,7 +163,7 @@ class OpenCall:
 
     def show_life(self, now: float) -> None:
         """Write the worker's keepalive as soon as one may be written; `relay` afterwards sends it. `now` is on the monotonic clock."""
-        if (reply := self._keepalive) is not None and (self.head_sent or now - self.started >= KEEPALIVE_AFTER_S):
+        if (reply := self._keepalive) is not None and (self.head_sent or now - self.started >= FIRST_KEEPALIVE_S):
             self._keepalive = None
             self._write_keepalive(reply)
 

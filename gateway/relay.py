@@ -120,6 +120,4 @@ async def respond_error(send: Send, dialect: Dialect, error: PipelineError, *, c
     status = 405 if error.error_code == "method_not_allowed" else error.http_status
     # of a path that is not served clients are told as it is
     told = status if status in (404, 405) else dialect.statuses.get(status, status)
-    if told == 429 != status and error.retry_after_s is None:
-        headers.append((b"retry-after", b"1"))
     await respond(send, told, dialect.error_body(error), headers=tuple(headers))

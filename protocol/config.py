@@ -181,7 +181,7 @@ class Key(_Strict):
         ),
     ] = None  # fmt: skip
     """How often a worker sends a keepalive for its calls, in seconds, looking once a second, where that is sooner than
-    `limits.keepalive_s`. As there, a client sees the first in the 16th second."""
+    `limits.keepalive_s`. As there, a client sees the first after 8 to 10 s."""
 
     @cached_property
     def for_workers(self) -> dict[str, int]:
@@ -235,8 +235,8 @@ class Limits(_Strict):
     activity_s: float = 30.0
     """Worker silence (no output, no keepalive) after which the gateway ends a call."""
     keepalive_s: float = 10.0
-    """How often a worker sends a keepalive for a call whose client was sent nothing. The client sees the first in the 16th second (until
-    then headers wait for a true status), then one each 10 to 11 s."""
+    """How often a worker sends a keepalive for a call whose client was sent nothing. The client sees the first after 8 to 10 s (until then
+    headers wait for a true status), then one each 10 to 11 s."""
     first_byte_s: float = 600.0
     """Upstream's time to the first byte."""
     dispatches: Annotated[int, Field(ge=1, le=MAX_SEGMENTS)] = MAX_SEGMENTS

@@ -196,7 +196,7 @@ class MessageStop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Upstream's keepalive."""
+    """A keepalive: an upstream's, of which nothing becomes, or one for a client that counts events, which its encoder writes."""
 
 
 class UpstreamFailed(msgspec.Struct, frozen=True, tag=True):

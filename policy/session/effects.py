@@ -15,7 +15,7 @@ from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 from protocol.turns import WantedTurns
 
-SESSION_VERSION = "8"
+SESSION_VERSION = "9"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
 
 

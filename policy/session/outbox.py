@@ -11,7 +11,7 @@ from policy.session.notices import Notices
 from policy.session.slots import Slot
 from protocol import bounds
 from protocol.config import NoticeForm
-from protocol.events import BlockKind, BlockStart, Event
+from protocol.events import BlockKind, BlockStart, Event, Ping
 from protocol.kept import WantedAnswers
 from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_bytes
 from protocol.turns import WantedTurns
@@ -37,6 +37,8 @@ class Outbox:
         self.waits: list[int] = []
         self.lookup: WantedTurns | WantedAnswers | None = None
         self.checkpoint, self.checkpoint_digest = 0, ""
+        self.pings: list[int] = []
+        """The numbers of outputs that are keepalives. Time put them there, so a replay is told where: they are a part of the digest."""
         self.outputs: list[Output] = []
         self._hash = blake2b(digest_size=16)
         self._digest = self._hash.hexdigest()
@@ -68,10 +70,25 @@ class Outbox:
         kept = self.checkpoint - self._drained
         if 0 < kept <= len(outputs):
             self._update(outputs[:kept])
-            self.checkpoint_digest = self._hash.hexdigest()
+            self.checkpoint_digest = self._with_pings()
             outputs = outputs[kept:]
         self._update(outputs)
-        self._digest = self._hash.hexdigest()
+        self._digest = self._with_pings()
+
+    def _with_pings(self) -> str:
+        return " ".join((self._hash.hexdigest(), *map(str, self.pings)))
+
+    def ping(self) -> None:
+        """Add a keepalive behind what there is."""
+        self.pings.append(self._drained + len(self.outputs))
+        self.outputs.append(Ping())
+
+    def _ping_again(self) -> None:
+        """Put the keepalives of a call taken over where they were."""
+        for number in self.pings:
+            place = number - self._drained
+            if 0 <= place <= len(self.outputs):
+                self.outputs.insert(place, Ping())
 
     def _update(self, outputs: Sequence[Output]) -> None:
         update = self._hash.update
@@ -143,6 +160,8 @@ class Outbox:
 
     def drain(self) -> Effects:
         """Return what is wanted since the last time."""
+        if self._drained < self.checkpoint and self.pings:
+            self._ping_again()
         number = self._drained + len(self.outputs)
         if self.outputs:
             self._hash_outputs()

@@ -254,7 +254,7 @@ class Session(Awaiting):
     def anew(self) -> "Session":
         """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
         made = type(self)(self.call, self._policies, self._config)
-        made.keep_digest_at(self.out.checkpoint)
+        made.out.checkpoint, made.out.pings = self.out.checkpoint, self.out.pings
         return made
 
     @property
@@ -267,9 +267,14 @@ class Session(Awaiting):
         """Set the time of what is taken in next (Unix ms); only records carry it."""
         self.out.at = at
 
-    def keep_digest_at(self, number: int) -> None:
-        """Keep the digest at this number of outputs."""
-        self.out.checkpoint = number
+    def follow(self, released: int, digest: str) -> None:
+        """Keep the digest at this number of outputs, and put keepalives where those of `digest`, the last owner's, were."""
+        self.out.checkpoint = released
+        self.out.pings = [int(number) for number in digest.split()[1:]]
+
+    def ping(self) -> None:
+        """Add a keepalive."""
+        self.out.ping()
 
     @property
     def checkpoint_digest(self) -> str:

@@ -18,9 +18,10 @@ DIALECT = Dialect(
         # it counts calls from call_0 in each answer
         "bedrock-mantle": Way(place="/openai/v1", lists=True, ids="mint"),
     },
-    keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
+    keepalive=b": keepalive\n\n",  # of workers and records of versions before 9
+    counts_events=True,
     # clients of this dialect send these statuses again and again: docs/protocol.md
-    statuses={403: 400, 404: 400, 503: 429},
+    statuses={403: 400, 404: 400},
     judge_replies=("json_schema", "json_object", "tool", "text"),
     has_turns=True,
     names_text=True,

@@ -14,9 +14,8 @@ _DEFAULTS: dict[str, Any] = {
 """What is said of a parameter that the client did not name."""
 
 
-def head(request: ChatRequest, call_id: str, created: int) -> dict[str, Any]:
-    """Return the object as it is when the answer begins. `created` is Unix seconds."""
-    said = request.echo
+def head(request: ChatRequest, call_id: str, created: int, said: dict[str, Any]) -> dict[str, Any]:
+    """Return the object as it is when the answer begins. `created` is Unix seconds, `said` what it repeats of the request."""
     body: dict[str, Any] = {
         "id": response_id(call_id), "object": "response", "created_at": created, "status": "in_progress", "background": False,
         "error": None, "incomplete_details": None, "model": request.model, "output": [], "usage": None, "service_tier": "default",

@@ -20,6 +20,7 @@ from protocol.events import (
     Event,
     MessageStart,
     MessageStop,
+    Ping,
     RawDelta,
     SignatureDelta,
     StopReason,
@@ -78,9 +79,11 @@ class Answer:
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
         self._request, self._call_id = request, call_id
-        self.response = head(request, call_id, created)
+        self.response = head(request, call_id, created, request.echo)
+        self._begun = head(request, call_id, created, {})
+        """What a keepalive repeats: not the request, which may be long."""
         self._include = frozenset(request.echo.get("include") or ())
-        self._same = self.started = self.ended = False
+        self._same = self.started = self.ended = self._has_head = False
         self._block: BlockStart | None = None
         self._item: dict[str, Any] | None = None
         """The open message or reasoning."""
@@ -110,6 +113,8 @@ class Answer:
         match event:
             case MessageStart():
                 self._start(event)
+            case Ping():
+                self._keep_alive()
             case BlockStart():
                 self._begin(event)
             case TextDelta():
@@ -146,8 +151,20 @@ class Answer:
         self._same = event.extra.get("dialect") == "responses"
         self._vendor.start = event
         self.response["model"] = event.model or self._request.model
-        self.put("response.created", {"response": self.response})
-        self.put("response.in_progress", {"response": self.response})
+        self._put_head()
+
+    def _put_head(self) -> None:
+        """Begin the response, unless a keepalive had to begin it."""
+        if not self._has_head:
+            self._has_head = True
+            self.put("response.created", {"response": self.response})
+            self.put("response.in_progress", {"response": self.response})
+
+    def _keep_alive(self) -> None:
+        if self._has_head:
+            self.put("response.in_progress", {"response": self._begun})
+        else:
+            self._put_head()
 
     def _begin(self, event: BlockStart) -> None:
         if not self.started or self._block is not None:

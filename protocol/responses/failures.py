@@ -17,7 +17,6 @@ from protocol.sse import escape_breaks
 _STATUSES = STATUSES | {
     "permission_error": (400, "permission_error", None),
     "not_found_error": (400, "invalid_request_error", "model_not_found"),
-    "overloaded_error": (429, "rate_limit_error", "overloaded"),
 }
 """What the kind of a failure before the first byte becomes."""
 _CODES = {

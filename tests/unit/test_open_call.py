@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.calls import OpenCall
+from protocol.bounds import FIRST_KEEPALIVE_S
 from protocol.dialects import DIALECTS
 from protocol.errors import StreamProtocolError
 from streams import layout
@@ -150,16 +151,16 @@ def keepalive(call: OpenCall) -> None:
     )
 
 
-async def test_a_keepalive_that_came_too_early_is_written_when_the_15_seconds_are_over() -> None:
+async def test_a_keepalive_that_came_too_early_is_written_when_the_8_seconds_are_over() -> None:
     call = opened()
     call.head_sent = False
     handler = await waiting(call)
     keepalive(call)
-    age(call, 14.9)
+    age(call, FIRST_KEEPALIVE_S - 0.1)
     call.show_life(time.monotonic())
     call.relay()
     assert not await is_woken(handler) and not call.status
-    age(call, 15.1)
+    age(call, FIRST_KEEPALIVE_S + 0.1)
     call.show_life(time.monotonic())
     call.relay()
     assert await is_woken(handler)
@@ -168,7 +169,7 @@ async def test_a_keepalive_that_came_too_early_is_written_when_the_15_seconds_ar
     assert not call.has_out
 
 
-async def test_a_true_status_within_15_seconds_is_not_spoilt_by_a_keepalive_before_it() -> None:
+async def test_a_true_status_within_8_seconds_is_not_spoilt_by_a_keepalive_before_it() -> None:
     call = opened()
     call.head_sent = False
     keepalive(call)

@@ -17,7 +17,7 @@ from policy.base import Judgement
 from policy.session.effects import Ask, Output
 from policy.session.session import Session
 from protocol import dropped
-from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
+from protocol.bounds import FIRST_KEEPALIVE_S, HEAVY_BYTES, STEP_CPU_S
 from protocol.dialect import Encoder
 from protocol.dialects import DIALECTS
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
@@ -95,7 +95,7 @@ class OwnedCall:
         self.policy_header, self.pin = policy_header, ("", "")
         self.expected = self.heard_of = 1
         self.released, self.recorded, self._digest, self.written = released, recorded, digest, written
-        session.keep_digest_at(released)
+        session.follow(released, digest)
         self.decided = Decided()
         # what the call waits for, and of that what its worker has not begun to wait for
         self.facts: dict[str, bytes] = {}
@@ -111,6 +111,7 @@ class OwnedCall:
         self.relayed = self.busy = self._whole = None
         self.last_heard = self.last_checked = self.last_owned = time.monotonic()
         self.last_sent = -math.inf if released else self.last_heard
+        self._silent_until = self.last_sent + FIRST_KEEPALIVE_S
         self.is_looking = self.finishing = self.replaying = self.from_stream = self.missed = self.is_heavy = False
         self.has_begun = self.broken = self._head_sent = self._keepalive = False
         self._outputs: list[Output] = []
@@ -363,7 +364,16 @@ class OwnedCall:
 
     def ask_keepalive(self) -> None:
         """Send a keepalive with the next release; not before the call's own record, with which its policy is pinned."""
-        self._keepalive = not self.session.awaits_answers
+        session = self.session
+        self._keepalive = not session.awaits_answers
+        is_event = session.out.streams and DIALECTS[self.start.dialect].counts_events
+        if self._keepalive and is_event and not self._end and (self._head_sent or time.monotonic() >= self._silent_until):
+            session.ping()
+            self.collect()
+
+    def is_silent(self, now: float) -> bool:
+        """Is it time that the client hears something, of whose answer nothing came yet?"""
+        return not self._head_sent and self.last_sent < self._silent_until <= now
 
     def next_release(self, now_ms: int) -> Release | None:
         """Build the next release from everything that waits; it stays `sending` until `answered`. None: the call is broken."""
@@ -430,7 +440,8 @@ class OwnedCall:
         only_keepalive = not outputs
         if only_keepalive and keepalive and not self._end:
             request = self.session.request
-            rendered.data = DIALECTS[self.start.dialect].keepalive if request is not None and request.stream else b""
+            dialect = DIALECTS[self.start.dialect]
+            rendered.data = dialect.keepalive if request is not None and request.stream and not dialect.counts_events else b""
         has_head = bool(rendered.data) and not self._head_sent
         if has_head and not rendered.status:
             rendered.status = 200

@@ -269,7 +269,8 @@ class PolicyWorker:
             now = time.monotonic()
             self.calls.lag_s = now - before - every
             for call in [c for c in self.calls.values() if c.has_begun and not c.replaying and c.busy is None]:
-                if now - call.last_sent > min(longest, call.start.numbers.get("keepalive_s", longest)):
+                interval = min(longest, call.start.numbers.get("keepalive_s", longest))
+                if now - call.last_sent > interval or call.is_silent(now):
                     call.last_sent = now
                     call.ask_keepalive()
                     self.calls.releaser.add(call)
