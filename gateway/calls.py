@@ -48,6 +48,8 @@ class OpenCall:
         self.relayed = 0
         self.status = 0
         self.headers: dict[str, str] = {}
+        self.upstream_headers: dict[str, str] = {}
+        """What the upstream said in headers about when to ask again, and about its limits where a setting lets it."""
         self.head_sent = False
         self.end = ""
         self.error: PipelineError | None = None

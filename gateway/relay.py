@@ -75,7 +75,7 @@ class Relay:
                 (b"cache-control", b"no-cache, no-transform"),
                 (b"x-accel-buffering", b"no"),
             ]
-            head += [(k.encode(), v.encode("latin-1", "replace")) for k, v in call.headers.items()]
+            head += [(k.encode(), v.encode("latin-1", "replace")) for k, v in {**call.upstream_headers, **call.headers}.items()]
             if last:
                 head.append((b"content-length", str(len(data)).encode()))
             await self._send({"type": "http.response.start", "status": call.status or 200, "headers": head})

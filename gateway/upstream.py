@@ -32,6 +32,13 @@ log = logging.getLogger(__name__)
 SENT_AGAIN = "upstream_repeated"
 """The kind of the event in a call's record that says that its request was sent twice."""
 _STREAM = b"text/event-stream"
+_FRAMES = (b"data", b"even", b"id:", b"retr", b":")
+"""Beginnings of an SSE stream, some before they are whole: servers call streams all kinds of types."""
+_MOST_BLANK = 16
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+_RETRY = re.compile(rb"x-should-retry (?:true|false)|retry-after-ms [0-9.]{1,12}")
+_LIMIT = re.compile(rb"(?:anthropic-|x-)ratelimit-[a-z0-9-]{1,60} [!-~][ -~]{0,99}")
+_MOST_LIMITS = 40
 _MOST_WHY = 300
 _KIND = re.compile(rb"[A-Za-z0-9_.]{1,80}")
 """What may be the name of an error."""
@@ -176,6 +183,8 @@ class _Answer:
         self.status, self._retry_after, self._note = 0, "", ""
         self._error_kind = b""
         self._splitter: Splitter | None = None
+        self._may_stream = False
+        """May it be a stream though its content type does not say so?"""
         self._body: list[bytes] = []
         self.asked = b""
         """The request's body, until it is known that it need not be sent once more."""
@@ -201,12 +210,13 @@ class _Answer:
         if not self.is_stale:
             self.asked = b""
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
+        self._call.upstream_headers = _told(status, headers, with_limits=self._door is not None and self._door.upstream.limit_headers)
         if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
             raise RemoteProtocolError("the upstream compressed its answer, although Sluice asked it not to", code="upstream_encoding")
         if self._dialect.error_kind_header:
             self._error_kind = headers.get(self._dialect.error_kind_header.encode(), b"").partition(b":")[0]
         wraps = self._door.splitter if self._door is not None else None
-        framing, content_type = self._dialect.framing, headers.get(b"content-type", b"")
+        framing, content_type = self._dialect.framing, headers.get(b"content-type", b"").lower()
         # arguments of `event_bytes`, of which each byte can be an escape of six
         most = 6 * self._bus.limits.event_bytes
         if status == 200 and wraps is not None and content_type.startswith(eventstream.CONTENT_TYPE):
@@ -215,6 +225,8 @@ class _Answer:
             self._splitter = EventSplitter(most)
         elif status == 200 and framing == "eventstream" and content_type.startswith(eventstream.CONTENT_TYPE):
             self._splitter = eventstream.Splitter(most)
+        else:
+            self._may_stream = status == 200 and framing == "sse" and wraps is None
 
     def on_data(self, data: bytes, line: Line | None = None) -> None:
         """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
@@ -222,6 +234,8 @@ class _Answer:
         call.received_bytes += len(data)
         if call.received_bytes > self._most:
             raise _TooLarge("the upstream's answer is larger than the limit")
+        if self._may_stream:
+            data = self._look(data)
         if self._splitter is None:
             self._body.append(data)
         elif events := self._splitter.feed(data):
@@ -230,6 +244,18 @@ class _Answer:
             if line is not None and call.backlog_bytes() > self._mark:
                 line.pause()
                 call.when_room(self._mark, line.resume)
+
+    def _look(self, data: bytes) -> bytes:
+        """Look by its first bytes whether this is a stream; returns what is not in the body yet."""
+        begun = b"".join((*self._body, data)).lstrip(_BLANK)
+        if len(begun) < len(_FRAMES[0]) and len(self._body) < _MOST_BLANK and any(frame.startswith(begun) for frame in _FRAMES):
+            return data
+        self._may_stream = False
+        if not begun.startswith(_FRAMES):
+            return data
+        self._body = []
+        self._splitter = EventSplitter(6 * self._bus.limits.event_bytes)
+        return begun
 
     def on_end(self) -> None:
         """The answer is complete."""
@@ -256,6 +282,14 @@ class _Answer:
     def leave(self) -> None:
         """Nothing of this answer follows; its connection may be another call's by now."""
         self._call.forget_room()
+
+
+def _told(status: int, headers: Mapping[bytes, bytes], *, with_limits: bool) -> dict[str, str]:
+    """Return those headers of an upstream's answer that its client is sent, each held to a form that says nothing else."""
+    lines = [(name.decode("latin-1"), b"%b %b" % (name, value), value) for name, value in headers.items()]
+    told = {name: value.decode() for name, line, value in lines if status != 200 and _RETRY.fullmatch(line)}
+    limits = {name: value.decode() for name, line, value in lines if with_limits and _LIMIT.fullmatch(line)}
+    return told | dict(list(limits.items())[:_MOST_LIMITS])
 
 
 def _with_kind(answer: bytes, kind: bytes) -> bytes:

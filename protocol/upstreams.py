@@ -126,6 +126,9 @@ class Upstream(BaseModel):
     calls: Annotated[int, Field(ge=1)] | None = None
     """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Set it to what the
     provider takes, so that one key does not use it up. Unset: no bound."""
+    limit_headers: bool = False
+    """Do clients see the headers in which it says how much of its limits is left (`anthropic-ratelimit-*`, `x-ratelimit-*`)? They are those
+    of the operator's account, for all keys together. `retry-after`, `retry-after-ms` and `x-should-retry` of its errors always go on."""
     sealed: Literal["allow", "withhold"] = "allow"
     """What becomes of signatures, encrypted reasoning and the like, which only the provider can read and so no policy can. `allow`: they go
     to clients that ask for them (Responses with `include: ["reasoning.encrypted_content"]`, Messages with `thinking`), and the call's

@@ -246,3 +246,34 @@ async def test_sets_of_betas_do_not_add_up(redis_url: str, upstream: Replay) -> 
             _, head = upstreams._head(Dispatch("anthropic", "anthropic", "messages", None, (f"beta-{number}",)))
             assert b"anthropic-beta: own-1,own-2,beta-%d\r\n" % number in head
             assert len(upstreams._heads) <= MAX_KEPT_HEADS
+
+
+LIMITS = {"anthropic-ratelimit-unified-status": "rejected", "x-ratelimit-remaining-requests": "0"}
+TOLD = {"x-should-retry": "false", "retry-after-ms": "1500"}
+
+
+@pytest.mark.parametrize(("status", "shows_limits"), [(429, False), (429, True), (200, True)])
+async def test_a_client_is_told_what_the_upstream_says_of_asking_again(
+    redis_url: str, upstream: Replay, *, status: int, shows_limits: bool
+) -> None:
+    wrong = {"x-should-retry-all": "false", "x-ratelimit-": "1", "set-cookie": "a=b", "anthropic-organization-id": "1"}
+    upstream.answer(Answer(b"{}", status=status, headers=TOLD | LIMITS | wrong))
+    provider = Upstream(dialect="anthropic", base_url=upstream.url, limit_headers=shows_limits)
+    async with opened(redis_url, upstream, upstreams={"anthropic": provider}) as place:
+        place.dispatch(None)
+        await place.entries(lambda entries: any(entry.kind in ("status", "body") for entry in entries))
+        place.reply(status=status, headers={"content-type": "application/json"}, data=b"{}", end="complete")
+        await place.task
+    got = {name.decode(): value.decode() for name, value in place.sent[0]["headers"]}
+    expected = (TOLD if status != 200 else {}) | (LIMITS if shows_limits else {})
+    assert {name: value for name, value in got.items() if name in TOLD | LIMITS | wrong} == expected
+
+
+@pytest.mark.parametrize("content_type", ["TEXT/Event-Stream", "text/plain", "application/octet-stream", ""])
+async def test_a_stream_is_known_by_its_first_bytes(redis_url: str, upstream: Replay, content_type: str) -> None:
+    upstream.answer(Answer(b"\ndata: 1\n\ndata: 2\n\n", content_type=content_type, cutting="bytes"))
+    async with opened(redis_url, upstream) as place:
+        place.dispatch(None)
+        entries = await place.entries(lambda entries: any(entry.kind in ("eof", "body", "failed") for entry in entries))
+    assert [chunk for entry in entries for chunk in entry.chunks] == [b"data: 1\n\n", b"data: 2\n\n"]
+    assert upstream.asked[-1].headers["user-agent"] == "sluice"
