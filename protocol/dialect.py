@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import msgspec
 
+from protocol.errors import OtherDialect
 from protocol.request import DialectName, Endpoint
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Have its answers no place for what a provider of another dialect ran and found? An event names that instead."""
     names_text: bool = False
     """Is a text block with a name a field of its own, which no client joins to the content?"""
+    read_elsewhere: str = ""
+    """The folder of the dialect whose requests some of its clients send to its paths; their module read has `decode_elsewhere`."""
     checks_asked: bool = False
     """Is what a key may ask checked in the client's own words, before the request is written for any provider?"""
     is_plain: bool = False
@@ -194,7 +197,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter: not JSON, duplicate
         keys, wrong types, n > 1, routing."""
         is_due = self.needs_max_tokens and endpoint == self.answers
-        return cast("ChatRequest", _module(self.package, "read").decode(body, needs_max_tokens=is_due))
+        try:
+            return cast("ChatRequest", _module(self.package, "read").decode(body, needs_max_tokens=is_due))
+        except OtherDialect:
+            return cast("ChatRequest", _module(self.read_elsewhere, "read").decode_elsewhere(body))
 
     def encode_request(self, request: ChatRequest | NeutralRequest, target: Target, *, changed: bool) -> Translated:
         """Write a request for an upstream with native tools: of this dialect, or in neutral parts. Raises InvalidRequest naming what cannot

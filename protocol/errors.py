@@ -163,6 +163,10 @@ class InvalidRequest(RequestError):
     """The request is wrong; the message says where."""
 
 
+class OtherDialect(InvalidRequest):
+    """The body is one of another dialect than that of its path."""
+
+
 class Unauthenticated(RequestError):
     """No key, or not one of ours: a sentence for each of the two, the same whatever is wrong with the key."""
 

@@ -184,6 +184,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The most calls of the provider's own tools in one answer."""
     echo: dict[str, Any] = {}
     """What an answer repeats of the request, as it came, for dialects whose answers do. Policies get none of it, upstreams neither."""
+    is_as_written: bool = True
+    """False: the client's body is not what an upstream of its dialect takes, and is written anew."""
     system_messages: tuple[dict[str, Any], ...] = ()
     """chat/completions: the messages that `system` was read from, as they came; they may mark what to cache."""
 

@@ -300,8 +300,9 @@ class Session(Awaiting):
         assert self._approved is not None and self._upstream is not None and self._blocks is not None
         try:
             sent, translated = opening.dispatch(
-                self.call, self._upstream, self._approved, container, changed=self._approved is not self.request
-            )
+                self.call, self._upstream, self._approved, container,
+                changed=self._approved is not self.request or not self._approved.is_as_written,
+            )  # fmt: skip
         except PipelineError as error:
             if self._segment:
                 self._failed(UpstreamFailed("api_error", error.message))

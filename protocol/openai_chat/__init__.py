@@ -11,6 +11,7 @@ DIALECT = Dialect(
     answers="chat",
     upstream_paths={"chat": "/chat/completions", "models": "/models"},
     never_in_base=("/chat/completions", "/completions", "/responses", "/models"),
+    read_elsewhere="protocol.responses",
     keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
     doors={
         "azure": Way(place="/openai/v1", key_header=("api-key", "{key}"), deploys=True, lists=True),

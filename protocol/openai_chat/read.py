@@ -8,6 +8,7 @@ import functools
 from typing import Any
 
 from protocol import body_bounds, fields
+from protocol.errors import OtherDialect
 from protocol.fields import invalid
 from protocol.openai_chat import messages_read as openai_messages_read
 from protocol.openai_chat import tools_read as openai_tools_read
@@ -45,6 +46,9 @@ def _known() -> frozenset[str]:
 def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
     """Read a client's body. Raises InvalidRequest naming the parameter."""
     data = body_bounds.load(body)
+    if "input" in data and "messages" not in data:
+        raise OtherDialect("this is a body of the Responses API: send it to /v1/responses", param="input")
+    written, data = data, openai_tools_read.nested(data)
     fields.refuse_routing(data)
     fields.refuse_lookalikes(data, _known())
     _refuse_many_answers(data)
@@ -72,6 +76,7 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         response_format=answer,
         reasoning=_reasoning(data),
         web_search=fields.mapping(data, "web_search_options") if data.get("web_search_options") is not None else None,
+        is_as_written=data is written,
         legacy_functions=data.get("functions") is not None,
         extra=fields.rest(data, *_MODELLED, *(("response_format",) if answer else ())),
     )

@@ -11,6 +11,33 @@ CUSTOM_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"input": {"typ
 """Of a custom tool's arguments, as policies see them: free text has no schema of its own."""
 
 
+_PLAIN = ("function", "custom")
+
+
+def nested(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a body whose tools and choice may have their fields beside the type, as Responses has them, in the form of this dialect; the
+    same object where nothing is in that form."""
+    offered, choice = data.get("tools"), data.get("tool_choice")
+    made: dict[str, Any] = {}
+    if isinstance(offered, list) and any(map(_is_flat, offered)):
+        made["tools"] = [_nested(tool) if _is_flat(tool) else tool for tool in offered]
+    if _is_flat(choice):
+        made["tool_choice"] = _nested(choice)
+    return {**data, **made} if made else data
+
+
+def _is_flat(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") in _PLAIN and value["type"] not in value and isinstance(value.get("name"), str)
+
+
+def _nested(value: dict[str, Any]) -> dict[str, Any]:
+    inner = fields.rest(value, "type")
+    form = inner.get("format")
+    if isinstance(form, dict) and form.get("type") == "grammar" and "grammar" not in form:
+        inner["format"] = {"type": "grammar", "grammar": fields.rest(form, "type")}
+    return {"type": value["type"], value["type"]: inner}
+
+
 def tools(data: dict[str, Any]) -> tuple[Tool, ...]:
     """Return the offered tools, the older `functions` among them. Raises InvalidRequest."""
     offered = fields.refuse_twins(tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False))))
@@ -26,7 +53,7 @@ def _tool(tool: Any, position: int) -> Tool:
     kind = tool.get("type", "function") if isinstance(tool, dict) else None
     if not isinstance(kind, str):
         invalid(f"{at} must be an object with a type", "tools")
-    if kind not in ("function", "custom"):
+    if kind not in _PLAIN:
         # a provider's own tool: whether the key may use it is decided where the request is written
         fields.refuse_lookalikes(tool, ("type", "name", "function", "custom"))
         name, row = tool.get("name"), tool_type(kind)

@@ -6,6 +6,8 @@ the gateway alone, so `previous_response_id` and `store` are no fields of what g
 
 from typing import Any
 
+import msgspec
+
 from protocol import body_bounds, fields
 from protocol.errors import InvalidRequest
 from protocol.fields import invalid
@@ -55,7 +57,21 @@ _MAX_LOGPROBS = 20
 
 def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
     """Read a client's body. Raises InvalidRequest naming the parameter."""
+    return _read(body_bounds.load(body))
+
+
+def decode_elsewhere(body: bytes) -> ChatRequest:
+    """Read a body that a client sent where chat/completions is served: it gets that answer, which nobody keeps. Raises InvalidRequest."""
     data = body_bounds.load(body)
+    options = fields.mapping(data, "stream_options")
+    wants_usage = bool(fields.boolean(options, "include_usage", False))
+    request = _read({**data, "stream_options": fields.rest(options, "include_usage")})
+    if request.state is not None and request.state.previous:
+        invalid("answers of /v1/chat/completions are not kept: send the whole input, or use /v1/responses", "previous_response_id")
+    return msgspec.structs.replace(request, include_usage=wants_usage, is_as_written=False)
+
+
+def _read(data: dict[str, Any]) -> ChatRequest:
     fields.refuse_routing(data)
     fields.refuse_lookalikes(data, _MODELLED | _KEPT | _REFUSED.keys())
     _refuse_unknown(data)
