@@ -77,6 +77,8 @@ class StreamDecoder:
         self._bare = True
         self._open: dict[int, BlockKind] = {}
         self._seen: set[int] = set()
+        self._shift, self._places = 0, dict[int, int]()
+        """How often a block began in an open one's place, and the index that those since then have."""
         self._raw: set[int] = set()
         self._compactions: dict[int, BlockStart] = {}
         self._stop: tuple[str | None, str | None] = (None, None)
@@ -94,6 +96,8 @@ class StreamDecoder:
             return [Opaque("data after the end")]
         try:
             frame, found = read_frame(data)
+            if self._shift and frame.type != "content_block_start":
+                frame.index = self._places.get(frame.index, frame.index)
             if frame.type == "content_block_delta" and not found:
                 return self._delta(frame, data)
             return self._take(frame, data, found)
@@ -199,24 +203,32 @@ class StreamDecoder:
 
     def _start(self, index: int, block: dict[str, Any]) -> list[Event]:
         self._in_message()
-        if index in self._seen or index < 0:
+        place = index + self._shift
+        ended: list[Event] = []
+        if self._open.get(place) in (BlockKind.TEXT, BlockKind.THINKING):
+            # Ollama begins a block in the place of one that it did not end
+            ended = self._end(place)
+            self._shift += 1
+            place += 1
+        if place in self._seen or index < 0:
             raise RemoteProtocolError(f"upstream began block {index} twice")
         _check_number(len(self._seen))
+        index = self._places[index] = place
         self._bare = False
         self._seen.add(index)
         events = begin_block(index, block, self._unknown)
         first = events[0]
         if not isinstance(first, BlockStart):
             self._open[index] = BlockKind.OPAQUE
-            return events
+            return ended + events
         self._open[index] = first.kind
         if first.name == "compaction" and first.kind is BlockKind.OTHER:
             # its text comes as a delta, and policies read the block whole
             self._compactions[index] = first
-            return []
+            return ended
         if first.kind is BlockKind.OTHER and named("block", first.name) in self._unknown:
             self._raw.add(index)
-        return events
+        return ended + events
 
     def _delta(self, frame: Frame, data: bytes) -> list[Event]:
         delta, index = frame.delta or Delta(), frame.index
