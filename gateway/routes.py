@@ -83,7 +83,8 @@ class Gateway:
         """Serve one request."""
         if scope["type"] != "http":
             return
-        path, method = scope["path"], scope["method"]
+        # the server sends no body after HEAD
+        path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             error = InvalidRequest(f"the path and query are longer than {MAX_TARGET_BYTES} bytes", code="target_too_long")
             self.refusals.refused("", error)
