@@ -53,6 +53,13 @@ def settings(url: str, names: Iterable[str]) -> dict[str, str]:
         return {name: str(_one(connection, "SELECT current_setting(%s)", name)[0]) for name in names}
 
 
+def startup_options(url: str) -> tuple[bool, str]:
+    """Do the settings that a connection names when it begins hold? And is a commit on disk when that is said?"""
+    with psycopg.connect(conninfo(url), options="-c synchronous_commit=on -c statement_timeout=4711", autocommit=True) as connection:
+        timeout, commit = _one(connection, "SELECT current_setting('statement_timeout'), current_setting('synchronous_commit')")
+    return timeout == "4711ms", str(commit)
+
+
 def standbys(url: str) -> Standbys:
     """Return who follows the server."""
     with psycopg.connect(conninfo(url), autocommit=True) as connection:

@@ -111,7 +111,23 @@ def check_database(url: str) -> list[str]:
         return [f"the database at {place(url)} stands at migration {found}, this Sluice knows {head}: bring it up to the others' version"]
     if found != head:
         raise NotFit(f"the database at {place(url)} stands at migration {found}, this Sluice needs {head}: run `sluice migrate`")
-    return []
+    return _check_pooler(url)
+
+
+def _check_pooler(url: str) -> list[str]:
+    """Check that the settings with which Sluice connects reach the server. Raises NotFit where a commit may be said and lost."""
+    from db import server
+
+    holds, commit = _ask_database(url, lambda: server.startup_options(url))
+    if holds:
+        return []
+    ignored = f"a pooler at {place(url)} ignores the settings with which Sluice connects (ignore_startup_parameters = options)"
+    if commit not in ("on", "remote_apply"):
+        raise NotFit(
+            f"{ignored}, and synchronous_commit is {commit} there, so that a crash of the server loses what was recorded: connect to "
+            "PostgreSQL itself, or set it with `ALTER ROLE ... SET synchronous_commit = on` (docs/operations.md#poolers)"
+        )
+    return [f"{ignored}: timeouts of statements do not hold. Connect to PostgreSQL itself, or see docs/operations.md#poolers"]
 
 
 def check_database_live(url: str) -> list[tuple[str, str, str]]:
@@ -350,4 +366,6 @@ def _ask_database(url: str, ask: Callable[[], T]) -> T:
         if "the database system is shutting down" in said:
             # after SIGTERM it refuses new clients and waits for those it has, ours among them
             said = "it was told to shut down and waits for its clients: end it with `pg_ctl stop -m fast`, then start it"
+        if "unsupported startup parameter" in said:
+            said += "; a pooler (PgBouncer) stands before it: connect to PostgreSQL itself, or see docs/operations.md#poolers"
         raise Unavailable(f"PostgreSQL at {place(url)} cannot be used: {said}") from error

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
+import psycopg
 import pytest
 import redis
 
@@ -20,6 +21,7 @@ from sluice import doctor
 from sluice.errors import NotFit, SettingsError, Unavailable
 from tests.support.checks.record import call_id, call_record, fresh_database, judgement_record, rows
 from tests.support.clients.commands import own_environment, run_command
+from tests.support.servers.pooler import pooled
 from tests.support.servers.ports import free_port
 from tests.support.servers.stores_shared import valkey_server
 
@@ -199,3 +201,18 @@ def test_port_in_use_is_one_sentence(database_url: str, redis_url: str) -> None:
         code, said = sluice("gateway", "--port", str(port), SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
         assert code == 5
         assert said.startswith(f"sluice: port {port} is in use")
+
+
+def test_a_pooler_that_refuses_or_drops_what_sluice_names_is_named(url: str) -> None:
+    with pooled(url, refuses=True) as refusing, pytest.raises(Unavailable, match="a pooler .PgBouncer. stands before it"):
+        doctor.check_database(refusing)
+    assert doctor.check_database(url) == []
+    with pooled(url, refuses=False) as dropping, psycopg.connect(url, autocommit=True) as admin:
+        [warning] = doctor.check_database(dropping)
+        assert "timeouts of statements do not hold" in warning
+        admin.execute("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
+        try:
+            with pytest.raises(NotFit, match="synchronous_commit is off"):
+                doctor.check_database(dropping)
+        finally:
+            admin.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
