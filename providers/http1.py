@@ -84,7 +84,8 @@ class Origin:
 
     def head(self, path: str, headers: Mapping[str, str]) -> bytes:
         """The head of a POST, up to the value of its content-length. Raises ValueError for a header that cannot be sent."""
-        all_headers = {"host": self.named, "accept": "*/*", "user-agent": "sluice", **{name.lower(): value for name, value in headers.items()}}
+        own = {"host": self.named, "accept": "*/*", "user-agent": "sluice"}
+        all_headers = own | {name.lower(): value for name, value in headers.items()}
         if self._login:
             all_headers.setdefault("authorization", "Basic " + b64encode(self._login.encode()).decode())
         lines = [f"POST {self.target(path)} HTTP/1.1"]

@@ -298,8 +298,8 @@ async def test_who_is_cancelled_as_the_answer_ends_leaves_the_connection_to_the_
 def test_heads() -> None:
     head = Origin("https://host.example:8443/a b/v1/").head("/chat", {"Authorization": "Bearer k", "X-Name": "Grüße"})
     assert head.decode().split("\r\n") == [
-        "POST /a%20b/v1/chat HTTP/1.1", "host: host.example:8443", "accept: */*", "authorization: Bearer k", "x-name: Grüße",
-        "content-length: ",
+        "POST /a%20b/v1/chat HTTP/1.1", "host: host.example:8443", "accept: */*", "user-agent: sluice", "authorization: Bearer k",
+        "x-name: Grüße", "content-length: ",
     ]  # fmt: skip
     assert b"\r\nhost: [::1]:80\r\n" in Origin("http://[::1]:80").head("/", {})
     assert b"\r\nhost: xn--bcher-kva.example\r\n" in Origin("http://bücher.example").head("/", {})
