@@ -80,7 +80,7 @@ BEGINNING_CALLS = 16
 BEGINNING_BYTES = 4 * 2**20
 """A key begins calls with larger bodies one at a time."""
 FIRST_KEEPALIVE_S = 8.0
-"""Until then the head of an answer waits for a true status; from then on errors are frames. Coding agents give a silent answer up at 20 s."""
+"""Until then the head of an answer waits for a true status; then errors are frames. Coding agents give a silent answer up at 20 s."""
 MAX_HEADERS = 128
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 30.0

@@ -132,7 +132,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     keepalive: bytes = b""
     """A keepalive: bytes of a stream without content."""
     counts_events: bool = False
-    """Do its clients give up when no event comes, however many comments do? Keepalives are then events, which the encoder numbers (`Ping`)."""
+    """Do its clients give up when no event comes, however many comments do? Keepalives are then events, which the encoder numbers
+    (`Ping`)."""
     statuses: Mapping[int, int] = {}
     """Statuses of our own refusals that its clients are told another one for: some send a request again and again after ours."""
     judge_replies: tuple[JudgeReply, ...]

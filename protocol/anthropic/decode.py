@@ -213,7 +213,8 @@ class StreamDecoder:
         if place in self._seen or index < 0:
             raise RemoteProtocolError(f"upstream began block {index} twice")
         _check_number(len(self._seen))
-        index = self._places[index] = place
+        self._places[index] = place
+        index = place
         self._bare = False
         self._seen.add(index)
         events = begin_block(index, block, self._unknown)

@@ -100,3 +100,13 @@ def test_other_clients_get_json_that_says_what_is_served(product: Product, accep
     with httpx.Client(base_url=product.url, headers={"x-api-key": KEY}) as client:
         for method, path, _ in SERVED:
             assert client.request(method, path).status_code in ((303,) if path == PAGES else (200, 400)), path
+
+
+def test_head_says_what_get_says_without_its_body(product: Product) -> None:
+    key = {"authorization": f"Bearer {KEY}"}
+    with httpx.Client(base_url=product.url, headers=key) as client:
+        for path in ("/", "/health", "/ready", "/v1/models"):
+            asked, told = client.get(path), client.head(path)
+            assert (told.status_code, told.content) == (asked.status_code, b"") and asked.status_code == 200, path
+            assert told.headers["content-length"] == str(len(asked.content)), "and the connection is still clean"
+        assert client.head("/v1/messages").status_code == 405 and client.head("/nowhere").status_code == 404

@@ -204,7 +204,7 @@ def test_port_in_use_is_one_sentence(database_url: str, redis_url: str) -> None:
 
 
 def test_a_pooler_that_refuses_or_drops_what_sluice_names_is_named(url: str) -> None:
-    with pooled(url, refuses=True) as refusing, pytest.raises(Unavailable, match="a pooler .PgBouncer. stands before it"):
+    with pooled(url, refuses=True) as refusing, pytest.raises(Unavailable, match=r"a pooler \(PgBouncer\) stands before it"):
         doctor.check_database(refusing)
     assert doctor.check_database(url) == []
     with pooled(url, refuses=False) as dropping, psycopg.connect(url, autocommit=True) as admin:

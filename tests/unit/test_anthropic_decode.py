@@ -192,7 +192,6 @@ def test_second_start_with_the_same_id_is_ignored() -> None:
         [TEXT],
         [*end()],
         [{"type": "message_stop"}],
-        [message(), TEXT, TEXT],
         [message(), TEXT, stop(0), TEXT],
         [message(), start(-1, type="text")],
         [message(), delta(0, "text_delta", text="a")],

@@ -68,7 +68,9 @@ def test_keepalives_are_numbered_events_before_and_within_an_answer() -> None:
     assert [event["sequence_number"] for event in got] == list(range(len(got)))
     assert kinds[0] == "response.created" and kinds.count("response.created") == 1 and kinds.count("response.in_progress") == 3
     assert all(isinstance(event["response"], dict) for event in got if event["type"] == "response.in_progress")
-    assert kinds[-1] == "response.completed" and json.dumps(got).count("long") == 3, "the request is repeated by the answer's own events alone"
+    assert kinds[-1] == "response.completed" and json.dumps(got).count("long") == 3, (
+        "the request is repeated by the answer's own events alone"
+    )
 
 
 @pytest.mark.parametrize("early", [False, True])
