@@ -8,7 +8,7 @@ import msgspec
 from protocol.request import ChatRequest, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart
 from protocol.server_tools.typed import as_function
 
-_BYTES_PER_TOKEN = 3.5
+BYTES_PER_TOKEN = 3.5
 _PER_TURN = 4
 _PER_IMAGE = 1500
 """An image whose size is not known, and the most that one costs."""
@@ -43,7 +43,7 @@ def estimate_tokens(request: ChatRequest) -> int:
     extra += (_PER_TOOLS if request.tools else 0) + sum(map(_of_tool, request.tools))
     if request.response_format is not None:
         size += len(msgspec.json.encode(request.response_format.schema))
-    return max(1, round(size / _BYTES_PER_TOKEN) + extra)
+    return max(1, round(size / BYTES_PER_TOKEN) + extra)
 
 
 def _bytes(text: str) -> int:
@@ -58,7 +58,7 @@ def _of_tool(tool: Tool) -> int:
     if tool.kind == "server":
         return _PER_SERVER_TOOL
     function = as_function(tool) or tool
-    return round((_bytes(tool.name) + _bytes(function.description) + len(msgspec.json.encode(function.schema))) / _BYTES_PER_TOKEN)
+    return round((_bytes(tool.name) + _bytes(function.description) + len(msgspec.json.encode(function.schema))) / BYTES_PER_TOKEN)
 
 
 def _of_block(block: dict[str, Any]) -> int:
@@ -70,10 +70,10 @@ def _of_block(block: dict[str, Any]) -> int:
     if label == "application/pdf":
         return max(_PER_IMAGE, len(data) * 3 // 4 // _PDF_BYTES_PER_TOKEN)
     if kind == "document" and label.startswith("text/"):
-        return round(_bytes(data) / _BYTES_PER_TOKEN)
+        return round(_bytes(data) / BYTES_PER_TOKEN)
     if kind in ("document", "file", None):
         return _PER_IMAGE
-    return round(_shown(block) / _BYTES_PER_TOKEN)
+    return round(_shown(block) / BYTES_PER_TOKEN)
 
 
 def _data(source: Any) -> tuple[str, str]:

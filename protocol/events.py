@@ -80,6 +80,15 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 _UNSAID = Usage()
 
+
+def uncached(prompt: int | None, *cached: int | None) -> int | None:
+    """Return the tokens of a prompt without those of the cache. Where these are more, the prompt was counted without them."""
+    if prompt is None:
+        return None
+    fresh = prompt - sum(count or 0 for count in cached)
+    return fresh if fresh >= 0 else prompt
+
+
 Form = Literal["native", "legacy", "prompt"]
 """How a tool call was written: as the dialect's tool call, as a legacy function call, or as text of the model's."""
 

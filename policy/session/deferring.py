@@ -348,6 +348,7 @@ class DeferringSession(Session):
         self._segment += 1
         self._offset = blocks.slots.next_index
         self._used = self._segment_usage = self._start_usage = Usage()
+        self._streamed, self._is_uncounted = 0, False
         self._decoder, self._stored = None, ()
         self._stopped = self._at_eof = self._is_paused = self._is_drained = False
         if first.name != self._upstream.name:

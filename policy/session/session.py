@@ -24,9 +24,11 @@ from protocol.config import Config
 from protocol.dialect import Decoder
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError, key_memory
+from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
 from protocol.events import (
     BY_CONTENT,
     PAUSES,
+    ArgumentsDelta,
     BlockKind,
     BlockStart,
     BlockStop,
@@ -78,6 +80,9 @@ class Session(Awaiting):
         self._turn: TurnBuilder | None = None
         self._stored: Sequence[StoredTurn] = ()
         self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
+        self._asked: int | None = None
+        self._streamed, self._is_uncounted = 0, False
+        """Characters of the upstream's last answer, and whether that began and its counts are still to come."""
         self._sent = self._stopped = self._at_eof = self._is_paused = self._is_drained = False
 
     # --- what the worker calls ---
@@ -170,6 +175,7 @@ class Session(Awaiting):
                 if len(events) == 1 and type(event := events[0]) is TextDelta and self._restorer is None and not self._offset:
                     # nearly every chunk
                     assert self._blocks is not None
+                    self._streamed += len(event.text)
                     marks.append(self._blocks.feed(event, seq + offset))
                     continue
             except RemoteProtocolError as error:
@@ -251,6 +257,15 @@ class Session(Awaiting):
         """What the call was counted by upstream, told to its client or not."""
         return self.usage
 
+    @property
+    def estimated(self) -> Usage | None:
+        """What the call came to as far as can be known, where its upstream did not get to count its last answer; None where it did."""
+        if not self._is_uncounted:
+            return None
+        said, output = self._segment_usage, round(self._streamed / BYTES_PER_TOKEN)
+        more = Usage(self._asked if said.input_tokens is None else None, max(0, output - (said.output_tokens or 0)) or None)
+        return self.spent.plus(more)
+
     def anew(self) -> "Session":
         """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
         made = type(self)(self.call, self._policies, self._config)
@@ -312,6 +327,9 @@ class Session(Awaiting):
         if isinstance(sent, Respond):
             self._stopped = True
         self._sent = True
+        if self._approved.stream and not DIALECTS[self._upstream.dialect].counts:
+            # others say with the first chunk what was asked
+            self._asked = estimate_tokens(self._approved)
         self._restorer = None
         if translated is not None and translated.restore != Restore():
             self._restorer = Restorer(translated.restore, fits=self._blocks.fits)
@@ -368,15 +386,19 @@ class Session(Awaiting):
         assert blocks is not None
         if self._stopped:
             return WITHHELD
+        if type(event) is TextDelta or type(event) is ArgumentsDelta:
+            self._streamed += len(event.text)
         if type(event) is TextDelta and not self._offset:
             return blocks.feed(event, seq)
         match event:
             case MessageStart():
+                self._is_uncounted = True
                 self._count_usage(event.usage)
                 self._start_usage = self.usage
                 if not self._segment:
                     self._start(event, seq)
             case MessageStop():
+                self._is_uncounted = False
                 self._count_usage(event.usage)
                 self._finish(event, seq)
             case UpstreamFailed():
@@ -433,7 +455,7 @@ class Session(Awaiting):
         request = msgspec.structs.replace(self.request, turns=(*self.request.turns, Turn("assistant", parts)))
         self._segment += 1
         self._offset = self._blocks.go_on()
-        self._used, self._segment_usage = self.usage, Usage()
+        self._used, self._segment_usage, self._streamed = self.usage, Usage(), 0
         self._decoder, self._at_eof, self._is_paused, self._is_drained = None, False, False, False
         try:
             self._approved = self._approve(request)

@@ -21,6 +21,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
     Usage,
+    uncached,
 )
 from protocol.gemini import finish as finishes
 from protocol.gemini import grounding
@@ -44,7 +45,7 @@ def usage_of(counts: UsageMetadata | None) -> Usage:
         return Usage()
     prompt, cached, tool = counts.prompt_token_count, counts.cached_content_token_count, counts.tool_use_prompt_token_count
     said, thought = counts.candidates_token_count, counts.thoughts_token_count
-    fresh = None if prompt is None else max(0, prompt + (tool or 0) - (cached or 0))
+    fresh = None if prompt is None else uncached(prompt + (tool or 0), cached)
     return Usage(fresh, None if said is None and thought is None else (said or 0) + (thought or 0), cached, None, thought)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from protocol.errors import RemoteProtocolError
-from protocol.events import Event, MessageStart, MessageStop, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage
+from protocol.events import Event, MessageStart, MessageStop, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage, uncached
 from protocol.json_strict import loads_foreign
 from protocol.responses.answer import CONTENT, SUMMARY, Answer
 from protocol.responses.blocks import Item, Part, more_than
@@ -49,7 +49,7 @@ def _usage(value: Any) -> Usage:
     before, after = counts.input_tokens_details, counts.output_tokens_details
     cached = before.cached_tokens if before else None
     written = before.cache_write_tokens if before else None
-    fresh = None if counts.input_tokens is None else max(0, counts.input_tokens - (cached or 0) - (written or 0))
+    fresh = uncached(counts.input_tokens, cached, written)
     return Usage(fresh, counts.output_tokens, cached, written, after.reasoning_tokens if after else None)
 
 

@@ -491,6 +491,12 @@ class OwnedCall:
             records += relayed_events(self.id, sums, self.closed.number, now_ms)
         if reason == "complete":
             reason = self._end or "unfinished"
+        spent = session.spent
+        if (whole := session.estimated) is not None:
+            said = f"the upstream had counted {spent.input_tokens} tokens in and {spent.output_tokens} out when its answer ended"
+            detail = f"{said}: the counts of this call are estimated by what was sent and streamed"
+            records.append(EventRecord(call_id=self.id, kind="usage_estimated", number=0, at=now_ms, detail=detail))
+            spent = whole
         records.append(
             EndRecord(
                 call_id=self.id, at=now_ms, state="ENDED" if reason == "complete" else "FAILED", reason=reason, status=session.status,
@@ -501,7 +507,7 @@ class OwnedCall:
                 # what the owner before decided is known when the replay has come to its end
                 decisions=None if self.replaying else self.decided.rows + len(withheld),
                 relayed_sha256=sums.sha256 if sums is not None and relayed >= 0 else None,
-                **msgspec.structs.asdict(session.spent),
+                **msgspec.structs.asdict(spent),
             )
         )  # fmt: skip
         return records
