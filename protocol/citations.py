@@ -20,6 +20,8 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True):
     cited_text: str = ""
     raw: dict[str, Any] = {}
     dialect: str = ""
+    is_listed: bool = False
+    """Was it said in a list beside the text, which clients of the same dialect look into?"""
 
     @property
     def told(self) -> dict[str, Any]:

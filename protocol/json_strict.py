@@ -130,6 +130,17 @@ def loads_arguments(text: str) -> dict[str, Any]:
     return value
 
 
+def is_cut(text: str) -> bool:
+    """Is this the beginning of a JSON object?"""
+    try:
+        msgspec.json.decode(text.encode("utf-8", "replace"), type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)
+    except (UnicodeDecodeError, RecursionError):
+        pass
+    return False
+
+
 def _loads(text: str | bytes, max_depth: int) -> Any:
     value = _loads_fast(text, max_depth)
     return _loads_slow(text if isinstance(text, str) else text.decode("utf-8"), max_depth) if value is _UNSURE else value

@@ -13,7 +13,7 @@ from policy.session.effects import CallInfo
 from policy.session.slots import Slot
 from protocol import sampling
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
-from protocol.json_strict import AmbiguousJson, dumps, normal_arguments
+from protocol.json_strict import AmbiguousJson, dumps, is_cut, normal_arguments
 from protocol.records import DecisionRecord, JudgementRecord, Record, ScoreRecord, ToolCallRecord, to_bytes
 from protocol.request import ChatRequest, OtherPart, Tool
 
@@ -40,6 +40,10 @@ def start_decision(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, 
     try:
         value = chain.loads_call(slot.name, text)
     except AmbiguousJson as error:
+        if is_cut(text):
+            why = "its arguments end in the middle: the answer was cut, as a token limit does"
+            slot.decided = Decided("block", "unfinished", "", why, None)
+            return
         slot.decided = Decided("block", "ambiguous_json", "", f"its arguments can be read in more than one way: {error}", None)
         return
     call = ToolCall(

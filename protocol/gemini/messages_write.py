@@ -79,7 +79,8 @@ class MessageWriter:
     def contents(self) -> list[dict[str, Any]]:
         """Return the contents, [] where none says anything. Raises InvalidRequest naming what cannot be said."""
         steps = self._steps()
-        asked = max((i for i, step in enumerate(steps) if step.asks), default=-1)
+        # what is said beside results goes on with the turn: the vendor checks the calls before them, too
+        asked = max((i for i, step in enumerate(steps) if step.asks and not step.results), default=-1)
         written: list[dict[str, Any]] = []
         answered: list[_Call] = []
         for position, step in enumerate(steps):

@@ -30,7 +30,7 @@ def read_sources(pages: Any, results: Any) -> list[Citation]:
     for url in dict.fromkeys((*urls, *titles)):
         title = titles.get(url, "")
         raw = {"type": "url_citation", "url_citation": {"url": url, "title": title, "start_index": 0, "end_index": 0}}
-        found.append(Citation(kind="url", url=url, title=title, raw=raw, dialect="openai"))
+        found.append(Citation(kind="url", url=url, title=title, raw=raw, dialect="openai", is_listed=True))
     return found
 
 

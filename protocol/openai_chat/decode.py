@@ -27,6 +27,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
     Usage,
+    uncached,
 )
 from protocol.openai_chat.attached import are_annotations, is_prose_free, logprobs_of, readable_reasoning
 from protocol.openai_chat.blocks import Blocks
@@ -55,7 +56,7 @@ _CUT = "the upstream ended its answer without finishing it"
 def _usage(usage: ChunkUsage, cached: int | None) -> Usage:
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     written = prompt.cache_write_tokens if prompt else None
-    fresh = None if usage.prompt_tokens is None else max(0, usage.prompt_tokens - (cached or 0) - (written or 0))
+    fresh = uncached(usage.prompt_tokens, cached, written)
     said, thought = usage.completion_tokens, completion.reasoning_tokens if completion else None
     if said is not None and thought and usage.total_tokens == (usage.prompt_tokens or 0) + said + thought:
         # xAI counts reasoning apart; its total tells
@@ -97,6 +98,8 @@ class _Message:
         self.blocks = Blocks()
         self.started = False
         self.finish: str | None = None
+        self.has_blank_finish = False
+        """Was the finish reason an empty string? Snowflake's never says another one."""
         self._usage = Usage()
         self._total: int | None = None
         self._usage_object: Any = None
@@ -151,6 +154,8 @@ class _Message:
                         self._cite(self._sources, events)
                     self.blocks.close(events)
                 self.finish, self._native = choice.finish_reason, choice.native_finish_reason
+            elif choice.finish_reason == "":
+                self.has_blank_finish = True
         if found:
             self._unmodelled(found, called, events)
 
@@ -281,7 +286,7 @@ class _Message:
             blocks.text(BlockKind.TEXT, delta.refusal, events, "refusal")
             if logprobs:
                 blocks.attach(BlockKind.TEXT, "refusal", "logprobs", logprobs.get("refusal"), events)
-        if delta.function_call is not None:
+        if delta.function_call is not None and (delta.function_call.name or delta.function_call.arguments):
             blocks.legacy_call(delta.function_call, events)
         if delta.audio:
             self._withhold("audio", {"audio": delta.audio}, events)
@@ -377,6 +382,8 @@ class StreamDecoder:
             return [] if is_end else [Opaque("data after the end")]
         try:
             if is_end:
+                if self._message.has_blank_finish and self._message.finish is None:
+                    self._message.finish = "stop"
                 return self._finish()
             if name == "error":
                 return self._error(_json_or_none(data))
@@ -448,6 +455,8 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     choice = next((c for c in answer.choices or () if c.index == 0), None)
     if choice is None or (choice.message is None and choice.finish_reason != "content_filter"):
         raise RemoteProtocolError("upstream's answer has no message")
+    if choice.finish_reason == "":
+        choice.finish_reason = "stop"
     if not choice.finish_reason:
         raise RemoteProtocolError("upstream's answer has no finish reason")
     for other in answer.choices or ():

@@ -184,7 +184,7 @@ class StreamEncoder:
         body: dict[str, Any] = {"choices": [choice]}
         if message.is_same:
             choice |= event.extra.get("choice") or {}
-            body |= event.extra.get("fields") or {}
+            body |= message.lists() | (event.extra.get("fields") or {})
         if own := message.vendor.object(event):
             body["sluice"] = own
         out += (self._frame, b",", dumps(body)[1:], b"\n\n")

@@ -121,7 +121,7 @@ class WholeEncoder:
         if annotations := [*message.pages, *message.vendor.annotations]:
             told["annotations"] = annotations
         choice = {"index": 0, "message": told, "logprobs": self._logprobs or None, "finish_reason": finish_word(message, stop)}
-        body = message.head("chat.completion") | {"choices": [choice]}
+        body = message.head("chat.completion") | {"choices": [choice]} | message.lists()
         if message.is_same:
             for extra in (self._start_extra, stop.extra):
                 choice |= extra.get("choice") or {}

@@ -80,6 +80,7 @@ class Message:
         """Characters of the content whose blocks have ended."""
         self.pages: list[Any] = []
         """Annotations, which are told once, at the end: a second list in a delta breaks the SDK's helper."""
+        self._listed: list[Citation] = []
         self.vendor = Vendor(MessageStart("", ""))
 
     def check(self) -> None:
@@ -130,8 +131,15 @@ class Message:
         """Take a citation of the open text block."""
         if self.is_same:
             self.pages.append(citation.raw)
+            self._listed += [citation] if citation.is_listed else []
         else:
             self.vendor.cite(citation)
+
+    def lists(self) -> dict[str, Any]:
+        """The lists of pages that xAI and Perplexity have beside the choices, where the upstream had one."""
+        results = [{"title": one.title, "url": one.url} for one in self._listed if one.title]
+        lists = {"citations": [one.url for one in self._listed], "search_results": results}
+        return {name: value for name, value in lists.items() if value}
 
     def has_begun(self, index: int) -> bool:
         """Did the block begin?"""

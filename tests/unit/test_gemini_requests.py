@@ -58,7 +58,7 @@ def test_results_stand_in_one_content_in_the_order_of_their_calls() -> None:
     sent, written = write(asked(USER, calls("1", "2"), result("2", '{"x": 1}'), result("1"), USER))
     responses = [p["functionResponse"] for p in sent["contents"][2]["parts"] if "functionResponse" in p]
     assert responses == [{"name": "weather", "response": {"output": "rain"}}, {"name": "weather", "response": {"x": 1}}]
-    assert sent["contents"][2]["parts"][2] == {"text": "hi"} and written.dropped == ()
+    assert sent["contents"][2]["parts"][2] == {"text": "hi"} and written.dropped == ("thought_signature",)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +359,7 @@ def test_a_signature_on_an_empty_part_and_what_the_provider_ran_come_back() -> N
         # no record: the vendor's word for none, at the first call of each step of this turn
         ([USER, calls("1", "2"), result("1"), result("2"), calls("3"), result("3")], [], MODEL, [NO_SIGNATURE, "", NO_SIGNATURE]),
         ([USER, calls("1"), result("1"), {"role": "assistant", "content": "a"}, USER], [], MODEL, [""]),  # an earlier turn
+        ([USER, calls("1"), result("1"), USER], [], MODEL, [NO_SIGNATURE]),  # text beside the results goes on with it
         ([USER, calls("1"), result("1")], [], "gemini-2.5-flash", [""]),
         # a real one is never written over
         ([USER, calls("1"), result("1")], ["1"], MODEL, ["BBBB"]),

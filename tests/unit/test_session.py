@@ -166,7 +166,7 @@ def test_the_survivor_of_two_calls_keeps_the_stop_reason() -> None:
 
 @pytest.mark.case("J5")
 @pytest.mark.parametrize(
-    "arguments", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1} x', "[1]", '{"a":"\\ud800"}', '{"a":1e999}', '{"a":' * 70 + "1" + "}" * 70, '{"a']
+    "arguments", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1} x', "[1]", '{"a":"\\ud800"}', '{"a":1e999}', '{"a":' * 70 + "1" + "}" * 70]
 )
 def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(arguments: str) -> None:
     session = make()
@@ -174,6 +174,15 @@ def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(
     session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="tool_calls")])
     records = [r for r in session.drain().records if isinstance(r, ToolCallRecord)]
     assert [(r.verdict, r.reason) for r in records] == [("block", "ambiguous_json")]
+
+
+@pytest.mark.parametrize("arguments", ["{", '{"a', '{"a": "x', '{"a": [1,', '{"a": tr'])
+def test_arguments_that_a_token_limit_cut_are_said_to_be_unfinished(arguments: str) -> None:
+    session = make()
+    session.drain()
+    session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="length")])
+    records = [r for r in session.drain().records if isinstance(r, ToolCallRecord)]
+    assert [(r.verdict, r.reason) for r in records] == [("block", "unfinished")]
 
 
 def test_arguments_past_the_bound_are_blocked() -> None:
