@@ -16,7 +16,7 @@ import msgspec
 from policy.answer import size_of
 from policy.base import AnswerSoFar, Executor, SaidCall, SaidText
 from protocol.json_strict import AmbiguousJson, loads_arguments
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn, without_metadata
 
 USER_BYTES = 4_096
 """For the user's first words, and for the last."""
@@ -96,6 +96,7 @@ def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
     first, last = (said[0], said[-1]) if said else (-1, -1)
     places = sorted({first, last, *range(max(0, len(shown) - count), len(shown))} - {-1})
     system = [*request.system, *(p.text for t in request.turns if t.role == "system" for p in t.parts if isinstance(p, TextPart))]
+    system = list(filter(None, map(without_metadata, system)))
     tail = len(shown) - count
     turns = tuple((at, shown[at], 0) if at >= tail else (at, *_words(shown[at])) for at in places)
     return Kept(turns, len(shown), first, last, _system(system, system_room), tail)

@@ -3,6 +3,7 @@
 Must not know: Redis, HTTP, policies. Bounded by the gateway's body limit before it comes here.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NoReturn
 
@@ -150,6 +151,16 @@ class State(msgspec.Struct, frozen=True):
     """Does the client ask for what seals an answer, and so brings it back itself?"""
     lets_run: bool = False
     """Does the client say that a call may run, about which a provider asked?"""
+
+
+METADATA = "x-anthropic-billing-header"
+_METADATA = re.compile(rf"{METADATA}:[^\n]*\n*")
+
+
+def without_metadata(text: str) -> str:
+    """Return a system text without what Claude Code says of itself there, to its vendor alone. It changes from call to call, and so spoils
+    every prompt cache of what stands behind it."""
+    return _METADATA.sub("", text, count=1) if text.startswith(METADATA) else text
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):

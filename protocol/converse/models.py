@@ -17,7 +17,7 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row."""
 
     models: tuple[str, ...]
-    family: Literal["", "claude", "nova", "gpt-oss"] = ""
+    family: Literal["", "claude", "nova", "gpt", "gpt-oss"] = ""
     """Whose fields beside Converse's own it takes."""
     thinking: Literal["none", "budget", "adaptive", "nova", "effort"] = "none"
     sampling: Literal["both", "one", "none"] = "both"

@@ -53,5 +53,5 @@ def _rows() -> tuple[ModelRow, ...]:
 @functools.lru_cache(maxsize=512)
 def row(model: str) -> ModelRow:
     """Return the row for a model's name."""
-    name = model.rpartition("/")[2].lower()
+    name = model.rpartition("/")[2].lower().removeprefix("openai.")
     return next(r for r in _rows() if any(fnmatchcase(name, pattern) for pattern in r.models))
