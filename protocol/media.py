@@ -5,11 +5,20 @@ No URL is fetched.
 
 import base64
 import binascii
+import mimetypes
+from typing import Any
 
 from protocol.fields import invalid
+from protocol.neutral import MediaPart
 
 IMAGES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
 """What every provider takes."""
+_TEXTS = frozenset(
+    ("application/json", "application/x-ndjson", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
+     "application/javascript", "application/typescript", "application/sql", "application/x-sh", "application/csv")
+)  # fmt: skip
+"""Types of text beside `text/*`."""
+_UNSAID = ("", "application/octet-stream")
 _MAGIC = (
     (b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"),
     (b"%PDF-", "application/pdf"),
@@ -31,6 +40,29 @@ def split(url: str, name: str) -> tuple[str, str, bytes]:
         return head[5:].lower(), data, base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         invalid(f"{name} is not valid base64", "messages")
+
+
+def text_of(label: str, title: str, content: bytes) -> tuple[str, str] | None:
+    """Return the media type and the text of a file that is text, by its label or, where that says nothing, its name; None for others."""
+    kind = label.partition(";")[0].strip()
+    if kind in _UNSAID:
+        kind = mimetypes.guess_type(title)[0] or ""
+    if not kind.startswith("text/") and kind not in _TEXTS and not kind.endswith(("+json", "+xml")):
+        return None
+    try:
+        return kind, content.decode("utf-8")
+    except UnicodeDecodeError:
+        invalid(f"a {kind[:60]} file is not UTF-8", "messages")
+
+
+def document(label: str, data: str, content: bytes, title: str, extra: dict[str, Any]) -> MediaPart:
+    """Return the part for a file in base64."""
+    kind = kind_of(content)
+    if kind != "application/pdf" and label.startswith("image/"):
+        return MediaPart(media="image", media_type=kind, data=data, extra=extra)
+    if not kind and (text := text_of(label, title, content)) is not None:
+        return MediaPart(media="document", media_type=text[0], text=text[1], title=title, extra=extra)
+    return MediaPart(media="document", media_type=kind, data=data, title=title, extra=extra)
 
 
 def kind_of(content: bytes) -> str:

@@ -19,14 +19,18 @@ EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max
 class Option(msgspec.Struct, frozen=True):
     """A field of an `extra` that other dialects may have a word for, under the client's name for it.
 
-    cache: the prompt up to here is worth keeping; `value` is for how long, if the client said so. service_tier: auto, standard or
-    the client's own word. grammar: of what a custom tool takes; form: the
+    cache: the prompt up to here is worth keeping; `value` is for how long, if the client said so. service_tier: standard or
+    OpenAI's word. grammar: of what a custom tool takes; form: the
     same, and it may be left out. logprobs: of the answer's text, with `value` alternatives to each
     token. summary: how the client sees thinking. harmless: left out, it changes no meaning.
     """
 
     meaning: Literal["cache", "top_k", "service_tier", "grammar", "form", "logprobs", "summary", "harmless"]
     value: Any = None
+
+
+USUAL_TIERS = ("auto", "default")
+"""Values of a service_tier that ask for nothing of the sort."""
 
 
 def find_option(extra: dict[str, Any], meaning: str) -> tuple[str, Option] | None:

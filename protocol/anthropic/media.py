@@ -15,7 +15,7 @@ def media_block(draft: Draft, part: MediaPart) -> dict[str, Any]:
     """Return the block for an image or a document. Raises InvalidRequest naming what cannot be sent."""
     match part.media:
         case "image":
-            return {"type": "image", "source": _image(part)}
+            return {"type": "image", "source": _image(draft, part)}
         case "document":
             block = {"type": "document", "source": _document(draft, part)}
             return block | ({"title": part.title} if part.title else {})
@@ -23,7 +23,9 @@ def media_block(draft: Draft, part: MediaPart) -> dict[str, Any]:
             invalid(f"{part.media} cannot be sent to this model's provider", "messages")
 
 
-def _image(part: MediaPart) -> dict[str, Any]:
+def _image(draft: Draft, part: MediaPart) -> dict[str, Any]:
+    if part.file_id is not None:
+        return _stored(draft, part.file_id)
     if part.data is None:
         return {"type": "url", "url": part.url}
     if len(part.data) // 4 * 3 - part.data[-2:].count("=") > MAX_IMAGE_BYTES:
@@ -33,13 +35,17 @@ def _image(part: MediaPart) -> dict[str, Any]:
     return {"type": "base64", "media_type": part.media_type, "data": part.data}
 
 
+def _stored(draft: Draft, file_id: str) -> dict[str, Any]:
+    if "files" not in draft.target.families:
+        invalid("file_id names a file at a provider, and this key may not use such files; send its content", "messages")
+    return {"type": "file", "file_id": file_id}
+
+
 def _document(draft: Draft, part: MediaPart) -> dict[str, Any]:
     if part.file_id is not None:
-        if "files" not in draft.target.families:
-            invalid("file_id names a file at a provider, and this key may not use such files; send file_data", "messages")
-        return {"type": "file", "file_id": part.file_id}
+        return _stored(draft, part.file_id)
     if part.text is not None:
         return {"type": "text", "media_type": "text/plain", "data": part.text}
     if part.media_type != "application/pdf":
-        invalid("a file in messages is neither a PDF, plain text nor an image", "messages")
+        invalid("a file in messages is neither a PDF, text nor an image", "messages")
     return {"type": "base64", "media_type": part.media_type, "data": part.data}

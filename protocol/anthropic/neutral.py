@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from protocol import media
 from protocol.anthropic.read import result_text
 from protocol.fields import invalid
 from protocol.neutral import (
@@ -21,7 +22,19 @@ from protocol.neutral import (
     is_plain,
     result_of,
 )
-from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    METADATA,
+    NOTHING,
+    ChatRequest,
+    OtherPart,
+    Part,
+    TextPart,
+    Tool,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+    without_metadata,
+)
 
 _HARMLESS = frozenset(("diagnostics", "fallback_credit_token"))
 """Left out, they change no meaning."""
@@ -44,7 +57,8 @@ def neutral(request: ChatRequest) -> NeutralRequest:
         invalid(f"thinking.type must be one of {', '.join(_THINKING)}", "thinking")
     if effort not in (None, *_EFFORTS):
         invalid(f"output_config.effort must be one of {', '.join(_EFFORTS)}", "output_config")
-    written = msgspec.structs.replace(request, extra=extra, tools=tuple(map(_tool, request.tools)))
+    prompt = tuple(filter(None, map(without_metadata, request.system)))
+    written = msgspec.structs.replace(request, extra=extra, tools=tuple(map(_tool, request.tools)), system=prompt)
     return NeutralRequest(request=written, system=system, turns=turns, words=_WORDS)
 
 
@@ -98,9 +112,11 @@ def _system(request: ChatRequest) -> tuple[NeutralTurn, ...]:
     system = request.extra.get("system")
     blocks = [b for b in system if isinstance(b, dict)] if isinstance(system, list) else []
     beside = [_beside({n: v for n, v in b.items() if n not in ("type", "text")}) for b in blocks]
+    texts = list(map(without_metadata, request.system))
+    gone = {METADATA: True} if texts != list(request.system) else NOTHING
     if [b.get("text") for b in blocks] == list(request.system):
-        return (NeutralTurn("system", tuple(map(TextPart, request.system, beside))),)
-    return (NeutralTurn("system", tuple(map(TextPart, request.system)), {n: v for said in beside for n, v in said.items()}),)
+        return (NeutralTurn("system", tuple(TextPart(*said) for said in zip(texts, beside, strict=True) if said[0]), gone),)
+    return (NeutralTurn("system", tuple(map(TextPart, filter(None, texts))), gone | {n: v for said in beside for n, v in said.items()}),)
 
 
 def _mark(value: Any) -> Option:
@@ -191,7 +207,7 @@ def _document(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
     part = MediaPart(media="document", media_type=str(source.get("media_type") or ""), title=title, context=context, extra=extra)
     match source.get("type"):
         case "base64":
-            return msgspec.structs.replace(part, data=_string(source, "data"))
+            return _in_base64(part, _string(source, "data"))
         case "text":
             return msgspec.structs.replace(part, text=_string(source, "data"))
         case "content":
@@ -199,6 +215,14 @@ def _document(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
         case "url":
             return msgspec.structs.replace(part, url=str(source.get("url")))
     return msgspec.structs.replace(part, file_id=str(source.get("file_id")))
+
+
+def _in_base64(part: MediaPart, data: str) -> MediaPart:
+    if not part.media_type.startswith("text/"):
+        return msgspec.structs.replace(part, data=data)
+    _, _, content = media.split(data, "source.data")
+    kind, text = media.text_of(part.media_type, "", content) or ("", "")
+    return msgspec.structs.replace(part, media_type=kind, text=text)
 
 
 def _content(content: Any) -> tuple[NeutralPart, ...]:

@@ -6,7 +6,7 @@ from typing import Any, cast
 from protocol.anthropic import models as claude_models
 from protocol.anthropic.models import ModelRow
 from protocol.fields import invalid
-from protocol.neutral import Effort, Option, find_option
+from protocol.neutral import USUAL_TIERS, Effort, Option, find_option
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import Draft
 
@@ -130,6 +130,6 @@ def write_account(draft: Draft, body: dict[str, Any]) -> None:
         # the vendor asks for an opaque value, and clients put e-mail addresses there
         body["metadata"] = {"user_id": sha256(request.user.encode("utf-8", "replace")).hexdigest()}
     if (tier := find_option(request.extra, "service_tier")) is not None:
-        body["service_tier"] = "auto" if tier[1].value == "auto" else "standard_only"
+        body["service_tier"] = "auto" if tier[1].value in USUAL_TIERS else "standard_only"
         if tier[1].value not in ("auto", "standard"):
             draft.drop(tier[0])

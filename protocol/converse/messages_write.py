@@ -1,5 +1,6 @@
 """System texts and turns, written for Converse (docs/protocol.md, Converse)."""
 
+import base64
 import re
 from typing import Any, assert_never
 
@@ -179,7 +180,9 @@ class MessageWriter:
         document: _Block = {"name": self._titles.upstream(part.title)}
         blocks = [block for held in part.parts for block in self._part(held)]
         if part.text is not None:
-            document |= {"format": "txt", "source": {"text": part.text}}
+            form = _FORMATS.get(part.media_type, "txt")
+            data = base64.b64encode(part.text.encode("utf-8", "replace")).decode()
+            document |= {"format": form, "source": {"text": part.text} if form == "txt" else {"bytes": data}}
         elif part.data is not None and part.media_type in _FORMATS:
             document |= {"format": _FORMATS[part.media_type], "source": {"bytes": part.data}}
         elif blocks and all(block.keys() == {"text"} for block in blocks):

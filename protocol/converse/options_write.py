@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from protocol.converse.models import ModelRow, table
 from protocol.fields import invalid
-from protocol.neutral import Effort, Option, find_option
+from protocol.neutral import USUAL_TIERS, Effort, Option, find_option
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import Draft
 
@@ -125,7 +125,7 @@ def write_sampling(draft: Draft, row: ModelRow, inference: dict[str, Any], field
 def write_tier(draft: Draft) -> dict[str, Any]:
     """Return how the request is to be served: what costs more is for the operator to say."""
     tier = find_option(draft.request.extra, "service_tier")
-    if tier is None or tier[1].value == "auto":
+    if tier is None or tier[1].value in USUAL_TIERS:
         return {}
     if tier[1].value != "standard":
         draft.drop(tier[0])

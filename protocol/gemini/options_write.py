@@ -5,7 +5,7 @@ from typing import Any, cast
 from protocol.fields import invalid
 from protocol.gemini import models
 from protocol.gemini.models import ModelRow
-from protocol.neutral import EFFORTS, Effort, Option, find_option
+from protocol.neutral import EFFORTS, USUAL_TIERS, Effort, Option, find_option
 from protocol.target import Draft
 
 MAX_STOPS = 5
@@ -50,7 +50,7 @@ def _extra(draft: Draft) -> dict[str, Any]:
             if isinstance(number, bool) or not isinstance(number, int | float):
                 invalid(f"{name} must be a number", name)
             config[_NUMBERS[name]] = number
-        elif value.meaning != "top_k" and (value.meaning, number) != ("service_tier", "auto"):
+        elif value.meaning != "top_k" and not (value.meaning == "service_tier" and number in USUAL_TIERS):
             draft.drop(name)
     if (top_k := find_option(draft.request.extra, "top_k")) is not None:
         config["topK"] = top_k[1].value

@@ -1,5 +1,6 @@
 """A chat/completions request in neutral parts, for a provider of another dialect (docs/protocol.md 1.1)."""
 
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -14,8 +15,8 @@ from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, To
 _MARKS = ("cache_control", "prompt_cache_breakpoint")
 _ELSEWHERE = frozenset(
     (
-        "annotations", "audio", "content", "id", "prompt_cache_breakpoint", "reasoning", "reasoning_content", "reasoning_details",
-        "refusal", "role", "text", "thinking_blocks", "type",
+        "annotations", "audio", "content", "id", "prompt_cache_breakpoint", "reasoning_details", "refusal", "role", "text",
+        "thinking_blocks", "type",
     )
 )  # fmt: skip
 """Of messages and their parts: what is read elsewhere, and what clients send back of an answer. Thinking goes upstream only as recorded
@@ -34,6 +35,7 @@ _WORDS = {"effort": "reasoning_effort", "thinking": "reasoning_effort", "max_use
 _SEARCHES = {"low": 1, "medium": 5, "high": 10}
 """search_context_size as the most searches of one answer."""
 _LOCATION = ("city", "country", "region", "timezone")
+_FORMAT = re.compile(r"[a-z0-9]{2,8}")
 _FREE = {"type": "text"}
 """The form of a custom tool's input that says nothing."""
 
@@ -66,7 +68,7 @@ def _options(extra: dict[str, Any]) -> dict[str, Any]:
         elif value is None or value is False or name in _READ or (name, value) in _EMPTY:
             continue
         elif name == "service_tier":
-            said[name] = Option("service_tier", "auto" if value in ("auto", "default") else value)
+            said[name] = Option("service_tier", value)
         else:
             said[name] = Option("harmless", value) if name in _HARMLESS else value
     return said
@@ -162,6 +164,8 @@ def _other(body: dict[str, Any]) -> NeutralPart:
             return _image(image.get("url"), marks if detail in (None, "auto") else {"image_url.detail": detail, **marks})
         case "file":
             return _file(body.get("file"), marks)
+        case "input_audio":
+            return _sound(body.get("input_audio"), marks)
         case "refusal" if isinstance(body.get("refusal"), str):
             return RefusalPart(body["refusal"])
     return OtherPart(body["type"], body, "openai")
@@ -179,24 +183,19 @@ def _image(url: Any, extra: dict[str, Any]) -> MediaPart:
 
 
 def _file(file: Any, extra: dict[str, Any]) -> MediaPart:
+    title = name if isinstance(file, dict) and isinstance(name := file.get("filename"), str) else ""
     if isinstance(file, dict) and file.get("file_id") is not None and file.get("file_data") is None:
         if not isinstance(file["file_id"], str):
             invalid("file.file_id must be a string", "messages")
-        return MediaPart(media="document", file_id=file["file_id"], extra=extra)
+        return MediaPart(media="document", file_id=file["file_id"], title=title, extra=extra)
     if not isinstance(file, dict) or not isinstance(file.get("file_data"), str):
         invalid("a file part needs file_data or file_id", "messages")
-    label, data, content = media.split(file["file_data"], "file.file_data")
-    kind = media.kind_of(content)
-    if kind != "application/pdf" and label.startswith("image/"):
-        return MediaPart(media="image", media_type=kind, data=data, extra=extra)
-    title = name if isinstance(name := file.get("filename"), str) else ""
-    if kind != "application/pdf" and label.startswith("text/plain"):
-        return MediaPart(media="document", media_type="text/plain", text=_utf8(content), title=title, extra=extra)
-    return MediaPart(media="document", media_type=kind, data=data, title=title, extra=extra)
+    return media.document(*media.split(file["file_data"], "file.file_data"), title, extra)
 
 
-def _utf8(content: bytes) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        invalid("a text file in messages is not UTF-8", "messages")
+def _sound(sound: Any, extra: dict[str, Any]) -> MediaPart:
+    match sound:
+        case {"data": str(data), "format": str(form)} if _FORMAT.fullmatch(form):
+            media.split(data, "input_audio.data")
+            return MediaPart(media="audio", media_type=f"audio/{form}", data=data, extra=extra)
+    invalid("input_audio needs data in base64 and a format, as wav or mp3", "messages")

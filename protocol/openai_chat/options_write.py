@@ -4,7 +4,7 @@ from hashlib import sha256
 from typing import Any
 
 from protocol.fields import invalid
-from protocol.neutral import Option
+from protocol.neutral import USUAL_TIERS, Option
 from protocol.openai_chat.models import ModelRow
 from protocol.target import Draft
 
@@ -52,10 +52,10 @@ def _extra(draft: Draft, row: ModelRow) -> dict[str, Any]:
         if not isinstance(value, Option):
             invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
         if value.meaning == "service_tier" and row.vendor:
-            body["service_tier"] = "auto" if value.value == "auto" else "default"
+            body["service_tier"] = "default" if value.value == "standard" else value.value
         elif value.meaning == "logprobs":
             body |= {"logprobs": True, **({"top_logprobs": value.value} if value.value else {})}
-        elif value.meaning != "service_tier" or value.value != "auto":
+        elif value.meaning != "service_tier" or value.value not in USUAL_TIERS:
             draft.drop(name)
     return body
 

@@ -20,7 +20,9 @@ def _file(part: MediaPart) -> list[dict[str, Any]]:
         case "image":
             return [_image(part)]
         case "document":
-            return [_document(part)]
+            # a URL has no place for its name
+            head = [text_part(f"[document: {part.title}]")] if part.title and part.data is None else []
+            return [*head, _document(part)]
         case _:
             invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider", "messages")
 

@@ -69,7 +69,7 @@ def _options(request: ChatRequest) -> dict[str, Any]:
             continue
         match name:
             case "service_tier":
-                said[name] = Option("service_tier", "auto" if value in ("auto", "default") else value)
+                said[name] = Option("service_tier", value)
             case "top_logprobs":
                 if value:
                     said[name] = Option("logprobs", value)
@@ -301,22 +301,9 @@ def _image(body: dict[str, Any], extra: dict[str, Any]) -> MediaPart:
 def _file(body: dict[str, Any], extra: dict[str, Any]) -> MediaPart:
     title = name if isinstance(name := body.get("filename"), str) else ""
     if isinstance(body.get("file_data"), str):
-        label, data, content = media.split(body["file_data"], "file_data")
-        kind = media.kind_of(content)
-        if kind != "application/pdf" and label.startswith("image/"):
-            return MediaPart(media="image", media_type=kind, data=data, extra=extra)
-        if kind != "application/pdf" and label.startswith("text/plain"):
-            return MediaPart(media="document", media_type="text/plain", text=_utf8(content), title=title, extra=extra)
-        return MediaPart(media="document", media_type=kind, data=data, title=title, extra=extra)
+        return media.document(*media.split(body["file_data"], "file_data"), title, extra)
     if isinstance(body.get("file_url"), str):
         return MediaPart(media="document", url=body["file_url"], title=title, extra=extra)
     if isinstance(body.get("file_id"), str):
         return MediaPart(media="document", file_id=body["file_id"], title=title, extra=extra)
     invalid("an input_file needs file_data, file_url or file_id", "input")
-
-
-def _utf8(content: bytes) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        invalid("a text file in input is not UTF-8", "input")

@@ -4,7 +4,7 @@ from hashlib import sha256
 from typing import Any
 
 from protocol.fields import invalid
-from protocol.neutral import Option
+from protocol.neutral import USUAL_TIERS, Option
 from protocol.responses.models import ModelRow
 from protocol.responses.read import LOGPROBS, SEALED
 from protocol.responses.tools_write import write_format
@@ -60,13 +60,13 @@ def _extra(draft: Draft, row: ModelRow, include: list[str]) -> dict[str, Any]:
         if not isinstance(value, Option):
             invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
         if value.meaning == "service_tier" and row.vendor:
-            body["service_tier"] = "auto" if value.value == "auto" else "default"
+            body["service_tier"] = "default" if value.value == "standard" else value.value
         elif value.meaning == "logprobs":
             include += [LOGPROBS] if LOGPROBS not in include else []
             body |= {"top_logprobs": value.value} if value.value else {}
         elif value.meaning == "harmless" and name in _SAME and isinstance(value.value, str):
             body[name] = value.value
-        elif value.meaning == "summary" or (value.meaning == "service_tier" and value.value == "auto"):
+        elif value.meaning == "summary" or (value.meaning == "service_tier" and value.value in USUAL_TIERS):
             continue
         else:
             draft.drop(name)
