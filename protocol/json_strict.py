@@ -133,11 +133,9 @@ def loads_arguments(text: str) -> dict[str, Any]:
 def is_cut(text: str) -> bool:
     """Is this the beginning of a JSON object?"""
     try:
-        msgspec.json.decode(text.encode("utf-8", "replace"), type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError as error:
-        return "truncated" in str(error)
-    except (UnicodeDecodeError, RecursionError):
-        pass
+        from_json(text.encode("utf-8", "replace"))
+    except ValueError as error:
+        return text.lstrip().startswith("{") and str(error).startswith("EOF while parsing")
     return False
 
 

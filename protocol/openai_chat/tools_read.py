@@ -27,15 +27,21 @@ def nested(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_flat(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("type") in _PLAIN and value["type"] not in value and isinstance(value.get("name"), str)
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return False
+    kind = value.get("type", "function")
+    return kind in _PLAIN and kind not in value
 
 
 def _nested(value: dict[str, Any]) -> dict[str, Any]:
-    inner = fields.rest(value, "type")
+    kind, inner = value.get("type", "function"), fields.rest(value, "type")
+    if "input_schema" in inner:
+        # as Messages has it
+        inner.setdefault("parameters", inner.pop("input_schema"))
     form = inner.get("format")
     if isinstance(form, dict) and form.get("type") == "grammar" and "grammar" not in form:
         inner["format"] = {"type": "grammar", "grammar": fields.rest(form, "type")}
-    return {"type": value["type"], value["type"]: inner}
+    return {"type": kind, kind: inner}
 
 
 def tools(data: dict[str, Any]) -> tuple[Tool, ...]:

@@ -105,6 +105,8 @@ class _Message:
     def take(self, frame: Frame, data: bytes, events: list[Event]) -> None:
         """Take an event of the answer."""
         kind = frame.type
+        if kind == "keepalive":
+            return
         if not self._started and not kind.startswith("response."):
             self._unmodelled(kind, data, events)
             return

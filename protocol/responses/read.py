@@ -120,6 +120,8 @@ def _refuse_unknown(data: dict[str, Any]) -> None:
             raise InvalidRequest(_REFUSED[name], code="unsupported_parameter", param=name)
         if name not in _MODELLED and name not in _KEPT and name not in _REFUSED:
             why = "the Responses API has no such parameter" if name in _ELSEWHERE else "the gateway does not know this parameter"
+            if name == "messages":
+                why = "this is a body of chat/completions: send it to /v1/chat/completions"
             raise InvalidRequest(f"unknown parameter {name[:60]!r}: {why}", code="unknown_parameter", param=name[:60])
 
 

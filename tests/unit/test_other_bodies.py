@@ -9,6 +9,7 @@ from policy.session.effects import CallInfo, Dispatch, Respond
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.dialects import DIALECTS
+from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 
 TOOL = {
@@ -70,9 +71,16 @@ def test_flat_tools_are_written_as_chat_has_them() -> None:
     assert body["tools"][1] == {"type": "custom", "custom": {"name": "patch", "format": {"type": "grammar", "grammar": GRAMMAR}}}
     assert body["tool_choice"] == {"type": "function", "function": {"name": "read_file"}}
     assert session.request is not None and session.request.tool("read_file") is not None
+    _, sent = begun(asked | {"tools": [{"name": "read_file", "input_schema": TOOL["parameters"]}]}, "openai")
+    assert isinstance(sent, Dispatch) and json.loads(sent.body or b"")["tools"][0]["function"]["parameters"] == TOOL["parameters"]
     nested = asked | {"tools": body["tools"], "tool_choice": body["tool_choice"]}
     _, as_it_came = begun(nested, "openai")
     assert isinstance(as_it_came, Dispatch) and as_it_came.body is None
+
+
+def test_a_chat_body_at_responses_is_told_its_path() -> None:
+    with pytest.raises(InvalidRequest, match="send it to /v1/chat/completions"):
+        DIALECTS["responses"].decode_request(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}')
 
 
 @pytest.mark.parametrize(
