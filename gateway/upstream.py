@@ -32,13 +32,11 @@ log = logging.getLogger(__name__)
 SENT_AGAIN = "upstream_repeated"
 """The kind of the event in a call's record that says that its request was sent twice."""
 _STREAM = b"text/event-stream"
-_FRAMES = (b"data", b"even", b"id:", b"retr", b":")
-"""Beginnings of an SSE stream, some before they are whole: servers call streams all kinds of types."""
-_MOST_BLANK = 16
+_FRAMES = b"dei:r"
+"""What an SSE stream begins with, and no JSON does: servers call streams all kinds of types."""
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _RETRY = re.compile(rb"x-should-retry (?:true|false)|retry-after-ms [0-9.]{1,12}")
 _LIMIT = re.compile(rb"(?:anthropic-|x-)ratelimit-[a-z0-9-]{1,60} [!-~][ -~]{0,99}")
-_MOST_LIMITS = 40
 _MOST_WHY = 300
 _KIND = re.compile(rb"[A-Za-z0-9_.]{1,80}")
 """What may be the name of an error."""
@@ -234,8 +232,10 @@ class _Answer:
         call.received_bytes += len(data)
         if call.received_bytes > self._most:
             raise _TooLarge("the upstream's answer is larger than the limit")
-        if self._may_stream:
-            data = self._look(data)
+        if self._may_stream and (data := data.lstrip(_BLANK)):
+            self._may_stream = False
+            if data[0] in _FRAMES:
+                self._splitter = EventSplitter(6 * self._bus.limits.event_bytes)
         if self._splitter is None:
             self._body.append(data)
         elif events := self._splitter.feed(data):
@@ -244,18 +244,6 @@ class _Answer:
             if line is not None and call.backlog_bytes() > self._mark:
                 line.pause()
                 call.when_room(self._mark, line.resume)
-
-    def _look(self, data: bytes) -> bytes:
-        """Look by its first bytes whether this is a stream; returns what is not in the body yet."""
-        begun = b"".join((*self._body, data)).lstrip(_BLANK)
-        if len(begun) < len(_FRAMES[0]) and len(self._body) < _MOST_BLANK and any(frame.startswith(begun) for frame in _FRAMES):
-            return data
-        self._may_stream = False
-        if not begun.startswith(_FRAMES):
-            return data
-        self._body = []
-        self._splitter = EventSplitter(6 * self._bus.limits.event_bytes)
-        return begun
 
     def on_end(self) -> None:
         """The answer is complete."""
@@ -286,10 +274,9 @@ class _Answer:
 
 def _told(status: int, headers: Mapping[bytes, bytes], *, with_limits: bool) -> dict[str, str]:
     """Return those headers of an upstream's answer that its client is sent, each held to a form that says nothing else."""
-    lines = [(name.decode("latin-1"), b"%b %b" % (name, value), value) for name, value in headers.items()]
-    told = {name: value.decode() for name, line, value in lines if status != 200 and _RETRY.fullmatch(line)}
-    limits = {name: value.decode() for name, line, value in lines if with_limits and _LIMIT.fullmatch(line)}
-    return told | dict(list(limits.items())[:_MOST_LIMITS])
+    forms = [_RETRY] * (status != 200) + [_LIMIT] * with_limits
+    lines = [(name, value) for name, value in headers.items() if any(form.fullmatch(b"%b %b" % (name, value)) for form in forms)]
+    return {name.decode(): value.decode() for name, value in lines}
 
 
 def _with_kind(answer: bytes, kind: bytes) -> bytes:

@@ -42,27 +42,19 @@ def split(url: str, name: str) -> tuple[str, str, bytes]:
         invalid(f"{name} is not valid base64", "messages")
 
 
-def text_of(label: str, title: str, content: bytes) -> tuple[str, str] | None:
-    """Return the media type and the text of a file that is text, by its label or, where that says nothing, its name; None for others."""
-    kind = label.partition(";")[0].strip()
-    if kind in _UNSAID:
-        kind = mimetypes.guess_type(title)[0] or ""
-    if not kind.startswith("text/") and kind not in _TEXTS and not kind.endswith(("+json", "+xml")):
-        return None
-    try:
-        return kind, content.decode("utf-8")
-    except UnicodeDecodeError:
-        invalid(f"a {kind[:60]} file is not UTF-8", "messages")
-
-
 def document(label: str, data: str, content: bytes, title: str, extra: dict[str, Any]) -> MediaPart:
-    """Return the part for a file in base64."""
-    kind = kind_of(content)
-    if kind != "application/pdf" and label.startswith("image/"):
+    """Return the part for a file in base64: a text where its label, or else its name, says that it is one. Raises InvalidRequest."""
+    kind, said = kind_of(content), label.partition(";")[0].strip()
+    if kind != "application/pdf" and said.startswith("image/"):
         return MediaPart(media="image", media_type=kind, data=data, extra=extra)
-    if not kind and (text := text_of(label, title, content)) is not None:
-        return MediaPart(media="document", media_type=text[0], text=text[1], title=title, extra=extra)
-    return MediaPart(media="document", media_type=kind, data=data, title=title, extra=extra)
+    if said in _UNSAID:
+        said = mimetypes.guess_type(title)[0] or ""
+    if kind or not (said.startswith("text/") or said in _TEXTS or said.endswith(("+json", "+xml"))):
+        return MediaPart(media="document", media_type=kind, data=data, title=title, extra=extra)
+    try:
+        return MediaPart(media="document", media_type=said, text=content.decode("utf-8"), title=title, extra=extra)
+    except UnicodeDecodeError:
+        invalid(f"a {said[:60]} file is not UTF-8", "messages")
 
 
 def kind_of(content: bytes) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from protocol import media
 from protocol.anthropic.read import result_text
 from protocol.fields import invalid
 from protocol.neutral import (
@@ -207,7 +206,7 @@ def _document(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
     part = MediaPart(media="document", media_type=str(source.get("media_type") or ""), title=title, context=context, extra=extra)
     match source.get("type"):
         case "base64":
-            return _in_base64(part, _string(source, "data"))
+            return msgspec.structs.replace(part, data=_string(source, "data"))
         case "text":
             return msgspec.structs.replace(part, text=_string(source, "data"))
         case "content":
@@ -215,14 +214,6 @@ def _document(block: dict[str, Any], mark: dict[str, Any]) -> MediaPart:
         case "url":
             return msgspec.structs.replace(part, url=str(source.get("url")))
     return msgspec.structs.replace(part, file_id=str(source.get("file_id")))
-
-
-def _in_base64(part: MediaPart, data: str) -> MediaPart:
-    if not part.media_type.startswith("text/"):
-        return msgspec.structs.replace(part, data=data)
-    _, _, content = media.split(data, "source.data")
-    kind, text = media.text_of(part.media_type, "", content) or ("", "")
-    return msgspec.structs.replace(part, media_type=kind, text=text)
 
 
 def _content(content: Any) -> tuple[NeutralPart, ...]:

@@ -55,12 +55,6 @@ def test_a_file_of_text_goes_on_as_text(client: str, upstream: DialectName, labe
         assert json.dumps(CSV)[1:-1] in shown and "a.csv" in shown
 
 
-def test_a_text_file_of_a_messages_client_goes_on_as_text() -> None:
-    source = {"type": "base64", "media_type": "text/csv", "data": DATA}
-    sent, _ = write("anthropic", "openai", body("anthropic", {"type": "document", "source": source, "title": "a.csv"}))
-    assert json.dumps(CSV)[1:-1] in json.dumps(sent)
-
-
 @pytest.mark.parametrize(("label", "content"), [("application/zip", "UEsDBA=="), ("text/csv", "//79")])
 def test_what_is_no_text_is_refused_by_name(label: str, content: str) -> None:
     with pytest.raises(InvalidRequest, match=r"neither a PDF, text nor an image|not UTF-8"):
