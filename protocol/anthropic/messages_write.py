@@ -104,8 +104,6 @@ class MessageWriter:
             case OtherPart(dialect="anthropic"):
                 # from the record of an earlier answer: signed, so as it was
                 return [part.body]
-            case MediaPart(media="audio"):
-                invalid("the audio of an earlier answer cannot be sent to this model's provider", "messages")
             case MediaPart():
                 self._note_unknown(part.extra)
                 return [self._mark(media_block(self._draft, part), part.extra)]

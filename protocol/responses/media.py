@@ -4,7 +4,7 @@ from typing import Any
 
 from protocol.fields import invalid
 from protocol.media import IMAGES, is_address
-from protocol.neutral import MediaPart, kind_of
+from protocol.neutral import MediaPart
 from protocol.parts_write import PartWriter
 
 _DETAILS = ("image_url.detail", "input_image.detail")
@@ -24,7 +24,7 @@ def _file(part: MediaPart) -> list[dict[str, Any]]:
             head = [text_part(f"[document: {part.title}]")] if part.title and part.data is None else []
             return [*head, _document(part)]
         case _:
-            invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider", "messages")
+            invalid(f"{part.media} cannot be sent to this model's provider", "messages")
 
 
 def _image(part: MediaPart) -> dict[str, Any]:

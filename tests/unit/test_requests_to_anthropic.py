@@ -222,7 +222,7 @@ def test_a_stored_file_needs_its_family() -> None:
         ({"type": "file"}, "file_data or file_id"),
         (file(file_data="data:application/zip;base64,UEsDBA=="), "neither a PDF"),
         (file(file_data="data:text/plain;base64,/w=="), "UTF-8"),
-        ({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}, "input_audio"),
+        ({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}, "audio"),
         ({"type": "document", "source": {}}, "document"),
         ({"type": "refusal", "refusal": 7}, "refusal"),
     ],
@@ -248,7 +248,7 @@ def test_what_an_assistant_said_before() -> None:
     }
     done = translate(messages=[USER, said, USER])
     assert json.loads(done.body or b"")["messages"][1]["content"] == texts("no", "a")
-    assert done.dropped == ("messages[].made_up",)
+    assert done.dropped == ("messages[].reasoning_content", "messages[].made_up")
     assert cross(messages=[USER, {"role": "assistant", "content": "prefill \n"}])["messages"][1]["content"] == texts("prefill")
     assert refused(messages=[USER, {"role": "assistant", "audio": {"id": "a"}}]) == "messages"
 
