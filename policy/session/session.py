@@ -285,7 +285,7 @@ class Session(Awaiting):
     def follow(self, released: int, digest: str) -> None:
         """Keep the digest at this number of outputs, and put keepalives where those of `digest`, the last owner's, were."""
         self.out.checkpoint = released
-        self.out.pings = [int(number) for number in digest.split()[1:]]
+        self.out.pings = [int(number) for number in digest.split()[1:] if number.isdecimal()]
 
     def ping(self) -> None:
         """Add a keepalive."""
