@@ -80,7 +80,7 @@ def _words(value: Any) -> list[str]:
 def recited(metadata: Any) -> dict[str, Any] | None:
     """Return what `citationMetadata` says as sources, None where it is something else. No text beside its places tells if they fit.
 
-    What has no address (a licence, a title alone) is no source that can be told.
+    What has no address beside others that do (a licence, a title alone) is left out.
     """
     lists = [metadata.get(name) or [] for name in ("citationSources", "citations")] if isinstance(metadata, dict) else [None]
     if not all(isinstance(found, list) for found in lists):
@@ -88,7 +88,8 @@ def recited(metadata: Any) -> dict[str, Any] | None:
     found = [one for found in lists for one in found or ()]
     if not all(isinstance(one, dict) and isinstance(one.get("uri", ""), str) for one in found):
         return None
-    return {"groundingChunks": [{"citation": one} for one in found if one.get("uri")]}
+    told = [{"citation": one} for one in found if one.get("uri")]
+    return {"groundingChunks": told} if told or not found else None
 
 
 def fetched(metadata: Any) -> str:
