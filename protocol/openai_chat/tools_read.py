@@ -1,6 +1,6 @@
 """Tools, their choice and the answer's form in chat/completions requests, read (docs/protocol.md 1.1, 1.2)."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from protocol import fields
 from protocol.fields import invalid
@@ -26,7 +26,7 @@ def nested(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, **made} if made else data
 
 
-def _is_flat(value: Any) -> bool:
+def _is_flat(value: Any) -> TypeGuard[dict[str, Any]]:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return False
     kind = value.get("type", "function")

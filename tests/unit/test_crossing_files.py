@@ -25,7 +25,7 @@ def body(client: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def write(client: str, upstream: DialectName, asked: dict[str, Any], **target: Any) -> tuple[dict[str, Any], Translated]:
-    request = CLIENTS[client].decode_request(json.dumps(asked).encode())  # type: ignore[index]
+    request = CLIENTS[client].decode_request(json.dumps(asked).encode())
     written = codecs.encode_request(request, Target(dialect=upstream, **target))
     return json.loads(written.body or b"{}"), written
 
@@ -69,7 +69,7 @@ def test_sound_goes_to_gemini_and_is_refused_elsewhere() -> None:
     assert sent["contents"][0]["parts"][1] == {"inlineData": {"mimeType": "audio/wav", "data": "UklGRg=="}}
     for upstream in ("anthropic", "converse", "responses"):
         with pytest.raises(InvalidRequest, match="cannot be sent to this model's provider"):
-            write("openai", upstream, body("openai", SOUND))  # type: ignore[arg-type]
+            write("openai", upstream, body("openai", SOUND))
     for wrong in ({"data": "UklGRg==", "format": "a/b"}, {"data": "%", "format": "wav"}, {}):
         with pytest.raises(InvalidRequest, match=r"input_audio|base64"):
             write("openai", "gemini", body("openai", {"type": "input_audio", "input_audio": wrong}))
@@ -81,7 +81,7 @@ def test_an_image_by_its_id_is_a_file_and_never_an_empty_address() -> None:
     assert sent["messages"][0]["content"] == [{"type": "image", "source": {"type": "file", "file_id": "file_1"}}]
     for upstream in ("anthropic", "openai", "gemini", "converse"):
         with pytest.raises(InvalidRequest):
-            write("responses", upstream, body("responses", image))  # type: ignore[arg-type]
+            write("responses", upstream, body("responses", image))
 
 
 @pytest.mark.parametrize("tier", ["auto", "default", "flex", "priority"])

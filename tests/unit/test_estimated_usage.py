@@ -93,7 +93,7 @@ def test_a_call_without_an_answer_or_with_all_of_it_is_not_estimated() -> None:
     ],
 )
 def test_more_cached_than_asked_is_counted_beside_it(dialect: DialectName, usage: dict[str, Any]) -> None:
-    whole: dict[str, Any] = {
+    wholes: dict[str, dict[str, Any]] = {
         "openai": {
             "id": "c",
             "model": "m",
@@ -102,7 +102,7 @@ def test_more_cached_than_asked_is_counted_beside_it(dialect: DialectName, usage
         },
         "responses": {"id": "r", "object": "response", "model": "m", "status": "completed", "output": [], "usage": usage},
         "gemini": {"candidates": [{"content": {"parts": [{"text": "x"}]}, "finishReason": "STOP"}], "usageMetadata": usage},
-    }[dialect]
-    last = DIALECTS[dialect].decode_whole(json.dumps(whole).encode(), frozenset())[-1]
+    }
+    last = DIALECTS[dialect].decode_whole(json.dumps(wholes[dialect]).encode(), frozenset())[-1]
     assert isinstance(last, MessageStop) and (last.usage.input_tokens, last.usage.cache_read_tokens) == (10, 400)
     assert uncached(410, 400) == 10 and uncached(None, 4) is None
