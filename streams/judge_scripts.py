@@ -41,8 +41,8 @@ is room left, so that however many fill the queue, each leaves room for one more
 """
 
 JUDGE_TURN = """#!lua flags=allow-oom
--- KEYS queue wake_ups turns shares [facts]; ARGV mine take('1'|'0'|'again') woken('1'|'0') mark_ms beat_ms
--- most_tries retry_s look [job_id channel ttl field value]
+-- KEYS queue wake_ups turns shares [facts call]; ARGV mine take('1'|'0'|'again') woken('1'|'0') mark_ms beat_ms
+-- most_tries retry_s look [job_id channel field value]
 -- allow-oom: a call whose question has no answer keeps its memory longest
 local function key_of(call, kind) return string.format('sluice:{%02d}:%s:%s', tonumber(string.sub(call, -2), 16), kind, call) end
 local function question(job) return string.match(job, '^([0-9a-f-]+%x%x):(%d+):(%d+):%d+$') end
@@ -54,10 +54,11 @@ end
 local stored = 1
 if ARGV[9] then
   -- where the call's facts are spoilt nobody can answer it; the judge goes on
-  stored = redis.pcall('HSETNX', KEYS[5], ARGV[12], ARGV[13])
+  local left = redis.call('PTTL', KEYS[6])
+  stored = left == -2 and 0 or redis.pcall('HSETNX', KEYS[5], ARGV[11], ARGV[12])
   if type(stored) == 'table' then stored = 0 end
-  redis.call('PUBLISH', ARGV[10], ARGV[12])
-  redis.call('PEXPIRE', KEYS[5], ARGV[11])
+  redis.call('PUBLISH', ARGV[10], ARGV[11])
+  if left > 0 then redis.call('PEXPIRE', KEYS[5], left) end
   redis.call('DEL', beat_of(question(ARGV[9])))
   off(ARGV[9])
 end

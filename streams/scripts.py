@@ -463,16 +463,17 @@ return s['entries-added'] - s.length - (redis.call('GET', KEYS[2]) or s['entries
 """How many audit entries went away without being trimmed; below 0 when the stream was taken away and begun anew."""
 
 FACT = """#!lua flags=allow-oom
--- KEYS facts; ARGV channel ttl (field value)..; the first value of a field stays
-local written = {}
-for i = 3, #ARGV, 2 do
-  written[#written + 1] = redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1])
+-- KEYS facts call; ARGV channel (field value)..; the first value of a field stays
+local left, written = redis.call('PTTL', KEYS[2]), {}
+for i = 2, #ARGV, 2 do
+  written[#written + 1] = left == -2 and 0 or redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1])
   redis.call('PUBLISH', ARGV[1], ARGV[i])
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end
 return written
 """
-"""Write facts, each once, and publish their fields on the call's channel."""
+"""Write facts, each once, and publish their fields on the call's channel. They stay as long as the call's stream: a call that is over takes
+none."""
 
 FORGET = """
 -- KEYS stream; ARGV group idle_ms

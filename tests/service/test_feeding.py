@@ -113,6 +113,22 @@ async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Conne
     assert list(call.facts) == [first]
 
 
+async def test_a_key_that_is_held_gets_no_turn_on_the_lane(redis: Connection) -> None:
+    """Large steps write the most records."""
+    call, feeder = begun(redis)
+    assert call.feed_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
+    [field] = call.open_asks
+    GO_ON.set()
+    feeder._fair.hold(["k"])
+    feeding = asyncio.create_task(feeder.feed(call, field, LATE))
+    async with feeder.lane.turn("other"):
+        await redis.call("PING")
+    assert not INSIDE.is_set() and not feeding.done()
+    feeder._fair.hold([])
+    await feeding
+    assert INSIDE.is_set() and list(call.facts) == [field]
+
+
 @pytest.mark.parametrize("way", ["stream", "together", "broken", "body"])
 async def test_a_large_request_is_written_again_beside_the_loop(redis: Connection, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the step is that decides about the turn, without a judge or a commit to wait for."""

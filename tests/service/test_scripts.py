@@ -21,6 +21,7 @@ from tests.support.servers.scripted import (
     lengths,
     make_start,
     release,
+    set_fact,
 )
 
 
@@ -186,7 +187,7 @@ async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
     others, _ = await claimed(redis, token="t2")
     second, _ = await claimed(redis, token="t3")
     for one in (mine, others):
-        await redis.script(scripts.FACT, [layout.facts_key(one)], [layout.facts_channel(one), 60_000, layout.ANSWERS_FIELD, "megabytes"])
+        await set_fact(redis, one, layout.ANSWERS_FIELD, "megabytes")
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), layout.counts_key(0)]
     keys += [*(key for one in (mine, others, second) for key in finish_keys(one)), layout.ended_key(0)]
     args: list[Argument] = [30_000, 50_000, "t1", b"one", b"", "0", "A 2 B 1", "stolen", b"two", b"given up", "0", "A 7"]
@@ -348,12 +349,25 @@ async def test_w12_an_entry_at_two_workers_has_one_owner(redis: Connection) -> N
 
 
 async def test_a_fact_is_set_once(redis: Connection) -> None:
-    call_id = layout.new_call_id()
-    keys, channel = [layout.facts_key(call_id)], layout.facts_channel(call_id)
-    assert await redis.script(scripts.FACT, keys, [channel, 60_000, "c:1", "1"]) == [1]
-    assert await redis.script(scripts.FACT, keys, [channel, 60_000, "c:1", "late"]) == [0]
-    assert await redis.call("HGET", keys[0], "c:1") == b"1"
-    assert await redis.call("PTTL", keys[0]) > 0
+    call_id, _ = await claimed(redis)
+    assert await set_fact(redis, call_id, "c:1", "1") == [1]
+    assert await set_fact(redis, call_id, "c:1", "late") == [0]
+    assert await redis.call("HGET", layout.facts_key(call_id), "c:1") == b"1"
+
+
+async def test_facts_stay_as_long_as_the_stream_of_their_call(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    facts, stream = layout.facts_key(call_id), layout.call_key(call_id)
+    await set_fact(redis, call_id, "j:1:0", "an answer")
+    assert 0 < await redis.call("PTTL", facts) <= await redis.call("PTTL", stream) + 1000
+    # the call has ended
+    for key in (facts, stream):
+        await redis.call("PEXPIRE", key, 5000)
+    await set_fact(redis, call_id, "j:2:0", "late")
+    assert await redis.call("PTTL", facts) <= 5000
+    await redis.call("DEL", facts, stream)
+    assert await set_fact(redis, call_id, "j:3:0", "too late") == [0]
+    assert not await redis.call("EXISTS", facts)
 
 
 async def test_the_audit_stream_is_trimmed_below_the_smallest_unacked_entry(redis: Connection) -> None:

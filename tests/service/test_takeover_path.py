@@ -214,11 +214,10 @@ async def test_a_fact_is_heard_of_by_a_call_that_waits_for_it(
     field = next(iter(call.open_asks))
     fact: list[Argument] = [
         layout.facts_channel(call.id),
-        60_000,
         field,
         msgspec.json.encode(Judgement(probability=0.0, model="demo-judge")),
     ]
-    await redis.script(scripts.FACT, [layout.facts_key(call.id)], fact)
+    await redis.script(scripts.FACT, [layout.facts_key(call.id), layout.call_key(call.id)], fact)
     await wait_until(lambda: field in call.facts, what="the judgement")
 
 

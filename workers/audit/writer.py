@@ -442,11 +442,9 @@ class AuditWriter:
                 await asyncio.sleep(RETRY_S)
 
     async def _announce(self, committed: list[ToolCallRecord]) -> None:
-        ttl_ms = int(self.limits.call_ttl_s * 1000)
-
         def announce(one: ToolCallRecord) -> "asyncio.Future[Any]":
-            args: list[Argument] = [layout.facts_channel(one.call_id), ttl_ms, layout.commit_field(one.block), "1"]
-            return self._redis.script(scripts.FACT, [layout.facts_key(one.call_id)], args)
+            args: list[Argument] = [layout.facts_channel(one.call_id), layout.commit_field(one.block), "1"]
+            return self._redis.script(scripts.FACT, [layout.facts_key(one.call_id), layout.call_key(one.call_id)], args)
 
         await asyncio.gather(*map(announce, committed))
 

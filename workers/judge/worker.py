@@ -122,14 +122,14 @@ class JudgeWorker(Worker):
     our JSON (a pickle is never unpickled).
     """
 
-    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, wake_ups: Connection, *, ttl_ms: int, concurrency: int) -> None:
+    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, wake_ups: Connection, *, concurrency: int) -> None:
         super().__init__(
             [func(judge.work, name=FUNCTION)], queue_name=layout.JUDGE_QUEUE, redis_pool=pool, handle_signals=False, max_jobs=concurrency,
             job_timeout=_JOB_TIMEOUT_S, keep_result=0, max_tries=5, job_serializer=serialize, job_deserializer=deserialize,
             log_results=False,
         )  # fmt: skip
         self.rejected = 0
-        self._redis, self._wake_ups, self._ttl_ms = redis, wake_ups, ttl_ms
+        self._redis, self._wake_ups = redis, wake_ups
         self._listening = asyncio.Lock()
         self._held: dict[str, Taken] = {}
         self._places, self._resting = set[asyncio.Task[None]](), set[asyncio.Task[Any] | None]()
@@ -195,8 +195,8 @@ class JudgeWorker(Worker):
             ask = answered.ask
             job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
             field = layout.judgement_field(ask.block, ask.step)
-            last = [job_id, layout.facts_channel(ask.call_id), self._ttl_ms, field, _encode(answered.judgement)]
-            keys.append(layout.facts_key(ask.call_id))
+            last = [job_id, layout.facts_channel(ask.call_id), field, _encode(answered.judgement)]
+            keys += [layout.facts_key(ask.call_id), layout.call_key(ask.call_id)]
         while self.allow_pick_jobs or last:
             take = "0" if not self.allow_pick_jobs else "1" if is_first else "again"
             args = [
@@ -358,8 +358,8 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     redis, wake_ups = Connection(url, name="judge", silent_s=silent_s), Connection(url, name="judge-wake-ups", silent_s=silent_s)
     pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
     await asyncio.gather(redis.open(), wake_ups.open())
-    judge, ttl_ms = Judge(settings), int(settings.config.limits.call_ttl_s * 1000)
-    worker = JudgeWorker(judge, pool, redis, wake_ups, ttl_ms=ttl_ms, concurrency=settings.concurrency)
+    judge = Judge(settings)
+    worker = JudgeWorker(judge, pool, redis, wake_ups, concurrency=settings.concurrency)
 
     def shown() -> list[tuple[str, str]]:
         return heartbeats.shown_by("judge", name, is_stopping=stopping.is_set())

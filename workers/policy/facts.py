@@ -116,23 +116,23 @@ class Facts:
 
     async def _set(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Set a fact once; whoever was first is what the session gets."""
-        ttl_ms = int(self._limits.call_ttl_s * 1000)
         while not self._calls.is_over(call) and field not in call.facts:
             try:
                 if len(value) > LARGE_STEP_BYTES:
-                    await self._set_large(call, field, value, ttl_ms)
+                    await self._set_large(call, field, value)
                     return
-                await self._redis.script(scripts.FACT, [layout.facts_key(call.id)], [layout.facts_channel(call.id), ttl_ms, field, value])
+                keys = [layout.facts_key(call.id), layout.call_key(call.id)]
+                await self._redis.script(scripts.FACT, keys, [layout.facts_channel(call.id), field, value])
                 await self.fetch(call, field)
                 return
             except (StreamConnectionLost, RedisError) as error:
                 self._failed(call, error)
             await asyncio.sleep(RETRY_S)
 
-    async def _set_large(self, call: OwnedCall, field: str, value: bytes, ttl_ms: int) -> None:
+    async def _set_large(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Set a large fact by plain commands: a script would copy it several times. Who set it need not read it, and nobody else waits."""
         key = layout.facts_key(call.id)
-        stored = [*pack_large("HSETNX", key, field, value), command("PEXPIRE", key, ttl_ms)]
+        stored = [*pack_large("HSETNX", key, field, value), command("PEXPIRE", key, int(self._limits.call_ttl_s * 1000))]
         # not in front of the releases of all calls
         answer = (await self._bodies.transaction(stored, 2))[0]
         if isinstance(answer, RedisError):

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -59,7 +59,7 @@ class Feeder:
 
     async def begin_large(self, call: OwnedCall) -> None:
         """Begin a call with a large body, when the turn is its key's; not if its gateway gave it up meanwhile."""
-        async with self.lane.turn(call.start.key):
+        async with self._lane_turn(call):
             await self._fetch_and_begin(call)
         if self._calls.owns(call):
             call.from_stream = call.is_heavy
@@ -114,7 +114,7 @@ class Feeder:
 
     async def _begin_again(self, call: OwnedCall, claimed: Claimed) -> None:
         if claimed.is_large or len(call.facts.get(layout.ANSWERS_FIELD, b"")) > LARGE_STEP_BYTES:
-            async with self.lane.turn(call.start.key):
+            async with self._lane_turn(call):
                 await self._fetch_and_begin(call)
         elif self._calls.owns(call):
             with self._inside(call):
@@ -176,7 +176,7 @@ class Feeder:
                 return False
             if apart is None:
                 continue
-            async with self.lane.turn(call.start.key):
+            async with self._lane_turn(call):
                 if self._calls.is_over(call):
                     return True
                 more = [left.popleft() for _ in range(min(TOGETHER, len(left)))] if call.is_heavy else []
@@ -215,7 +215,7 @@ class Feeder:
             if await self._fair.run(call.start.key, partial(self._step, call, step)):
                 return
             await call.until_free()
-        async with self.lane.turn(call.start.key):
+        async with self._lane_turn(call):
             if not self._calls.is_over(call):
                 await self._apart(call, step)
 
@@ -228,6 +228,13 @@ class Feeder:
         return True
 
     # --- steps that may be the worker's end ---
+
+    @contextlib.asynccontextmanager
+    async def _lane_turn(self, call: OwnedCall) -> AsyncIterator[None]:
+        """A turn on the lane for the call's key, which gets none while it is held."""
+        await self._fair.run(call.start.key, lambda: None)
+        async with self.lane.turn(call.start.key):
+            yield
 
     async def _apart(self, call: OwnedCall, step: Callable[[], object], entry: Entry | None = None) -> None:
         """Take a step of a call on the lane, with what it gives to be released. One that takes too long ends the call."""

@@ -7,7 +7,7 @@ from aiohttp import web
 from redis.asyncio import Redis
 
 from streams.connection import Connection
-from tests.support.upstreams.judging import Client, Upstream
+from tests.support.upstreams.judging import Client, QueueOfCalls, Upstream
 from workers.judge_queue import JudgeQueue
 
 
@@ -43,6 +43,6 @@ async def connection(redis_url: str, redis: Client) -> AsyncIterator[Connection]
 
 @pytest.fixture
 async def queue(redis_url: str, connection: Connection) -> AsyncIterator[JudgeQueue]:
-    asked = JudgeQueue(redis_url, connection)
+    asked = QueueOfCalls(redis_url, connection)
     yield asked
     await asked.close()

@@ -17,7 +17,7 @@ from streams import heartbeats, layout
 from streams.connection import Connection
 from tests.support.servers.product import Product
 from tests.support.servers.proxy import proxied
-from tests.support.upstreams.judging import Client, Upstream, answer, in_ms, judged, judging, question, runtime, until
+from tests.support.upstreams.judging import Client, QueueOfCalls, Upstream, answer, in_ms, judged, judging, question, runtime, until
 from workers.judge.worker import Judge, JudgeWorker
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
 
@@ -73,6 +73,7 @@ async def test_what_arq_enqueues_is_judged(redis_url: str, redis: Client) -> Non
     """arq's own client and ours put the same onto the queue."""
     call_id = layout.new_call_id()
     text = msgspec.json.encode(Ask(call_id, 0, 0, 0, question(), in_ms(20))).decode()
+    await redis.xadd(layout.call_key(call_id), {"b": "start"})
     pool = open_pool(redis_url)
     async with judging(runtime(redis_url)):
         await pool.enqueue_job("judge", text, _job_id=layout.judge_job_id(call_id, 0, 0, 0))
@@ -103,7 +104,7 @@ def test_jobs_survive_serialization_and_errors_become_names() -> None:
 
 
 async def test_a_full_queue_refuses_at_once(redis_url: str, connection: Connection, redis: Client) -> None:
-    queue = JudgeQueue(redis_url, connection, max_depth=2)
+    queue = QueueOfCalls(redis_url, connection, max_depth=2)
     for _ in range(2):
         await queue.ask(layout.new_call_id(), 0, 0, 0, question(), 10)
     with pytest.raises(JudgeUnavailable, match="2 questions"):
@@ -223,7 +224,7 @@ async def test_a_judge_that_hears_nothing_of_what_it_took_asks_the_model_once(
     with proxied(redis_url) as proxy:
         connection = Connection(proxy.url(redis_url), name="judge", silent_s=0.3)
         await asyncio.gather(connection.open(), bell.open())
-        working = asyncio.create_task(JudgeWorker(judge, pool, connection, bell, ttl_ms=60_000, concurrency=1).main())
+        working = asyncio.create_task(JudgeWorker(judge, pool, connection, bell, concurrency=1).main())
         # only the bell is heard
         await until(lambda: _client_blocks(redis, "bell"))
         proxy.hold_replies()
@@ -267,7 +268,7 @@ async def test_thousands_of_questions_of_one_key_hardly_delay_anothers(
 
     An idle machine has judged a thousand of demo-judge in 0.17 s, before the other key had asked its twenty."""
     upstream.delay_s = 0.05
-    queue = JudgeQueue(redis_url, connection, max_depth=2 * waiting + 100)
+    queue = QueueOfCalls(redis_url, connection, max_depth=2 * waiting + 100)
 
     async def times(count: int) -> list[float]:
         took = []

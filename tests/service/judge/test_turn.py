@@ -33,7 +33,7 @@ TAKE: list[Any] = ["1", "0", 670_000, 3_000, 5, 88_400, 4_000]
 
 
 async def turn(connection: Connection, mine: str, *last: str | bytes | int, call_id: str = "") -> Any:
-    keys = [*QUEUE, *([layout.facts_key(call_id)] if call_id else [])]
+    keys = [*QUEUE, *([layout.facts_key(call_id), layout.call_key(call_id)] if call_id else [])]
     stored, *taken = await connection.script(judge_scripts.JUDGE_TURN, keys, [mine, *TAKE, *last])
     assert stored == 1
     return taken
@@ -50,7 +50,7 @@ async def test_a_turn_names_keys_as_everybody_does(queue: JudgeQueue, connection
         assert await redis.get(in_progress_key_prefix + job_id) == b"me"
         assert await redis.get(retry_key_prefix + job_id) == b"1"
         field = layout.judgement_field(3, 14)
-        said = await turn(connection, "me", job_id, layout.facts_channel(call_id), 9_000, field, "{}", call_id=call_id)
+        said = await turn(connection, "me", job_id, layout.facts_channel(call_id), field, "{}", call_id=call_id)
         assert said == []
         assert await redis.hget(layout.facts_key(call_id), field) == b"{}"
         left = {layout.judge_beat_key(call_id, 3, 14), *(p + job_id for p in (job_key_prefix, in_progress_key_prefix, retry_key_prefix))}
@@ -109,12 +109,24 @@ async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, c
     await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
     job_id = (await turn(connection, "me"))[0]
     await redis.hset(layout.facts_key(call_id), field, "first")
-    keys = [*QUEUE, layout.facts_key(call_id)]
-    last: list[Any] = [job_id, layout.facts_channel(call_id), 9_000, field, "second"]
+    keys = [*QUEUE, layout.facts_key(call_id), layout.call_key(call_id)]
+    last: list[Any] = [job_id, layout.facts_channel(call_id), field, "second"]
     said = await connection.script(judge_scripts.JUDGE_TURN, keys, ["me", *TAKE, *last])
     assert said == [0]
     assert await redis.hget(layout.facts_key(call_id), field) == b"first"
     assert await redis.zcard(layout.JUDGE_QUEUE) == 0
+
+
+async def test_an_answer_about_a_call_that_is_over_is_not_kept(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
+    await redis.delete(layout.call_key(call_id))
+    job_id = (await turn(connection, "me"))[0]
+    keys = [*QUEUE, layout.facts_key(call_id), layout.call_key(call_id)]
+    last: list[Any] = [job_id, layout.facts_channel(call_id), layout.judgement_field(0, 0), "{}"]
+    assert await connection.script(judge_scripts.JUDGE_TURN, keys, ["me", *TAKE, *last]) == [0]
+    assert not await redis.exists(layout.facts_key(call_id))
+    assert await redis.zcard(layout.JUDGE_QUEUE) == 0, "the question is over all the same"
 
 
 async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
@@ -123,8 +135,8 @@ async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(queue: Judg
         await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
         await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:0": number + 1})
     job_id = (await turn(connection, "me"))[0]
-    keys = [*QUEUE, layout.facts_key(mine)]
-    last: list[Any] = [job_id, layout.facts_channel(mine), 9_000, layout.judgement_field(0, 0), "{}"]
+    keys = [*QUEUE, layout.facts_key(mine), layout.call_key(mine)]
+    last: list[Any] = [job_id, layout.facts_channel(mine), layout.judgement_field(0, 0), "{}"]
     assert await connection.script(judge_scripts.JUDGE_TURN, keys, ["again", "0", *TAKE[1:], *last]) == [1]
     assert await redis.zrange(layout.JUDGE_QUEUE, 0, -1) == [f"{other}:0:0:0".encode()]
     assert not await redis.exists(in_progress_key_prefix + f"{other}:0:0:0")

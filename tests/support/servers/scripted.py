@@ -88,6 +88,12 @@ def finish_keys(call_id: str) -> list[str]:
     return [key(call_id) for key in (layout.ctl_key, layout.call_key, layout.facts_key)]
 
 
+async def set_fact(redis: Connection, call_id: str, field: str, value: str) -> Any:
+    """Set a fact of a call, unless it is set; returns for each field whether it was written."""
+    keys = [layout.facts_key(call_id), layout.call_key(call_id)]
+    return await redis.script(scripts.FACT, keys, [layout.facts_channel(call_id), field, value])
+
+
 async def release(
     redis: Connection,
     call_id: str,

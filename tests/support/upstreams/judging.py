@@ -101,6 +101,15 @@ async def judging(settings: Runtime) -> AsyncIterator[None]:
         await task
 
 
+class QueueOfCalls(JudgeQueue):
+    """The queue of a worker whose calls have the streams that calls have: without one, nobody keeps the answer."""
+
+    async def ask(self, call_id: str, *args: Any, **kwargs: Any) -> None:
+        """Ask about a call."""
+        await self._redis.call("XADD", layout.call_key(call_id), "*", "b", "start")
+        await super().ask(call_id, *args, **kwargs)
+
+
 async def answer(redis: Client, call_id: str, *, block: int = 0, step: int = 0) -> Judgement:
     value = await until(lambda: redis.hget(layout.facts_key(call_id), layout.judgement_field(block, step)))
     return msgspec.json.decode(value, type=Judgement)
