@@ -1,6 +1,6 @@
-"""Notices: the text that a client gets in place of withheld content, in one form for all causes.
+"""Notices: the text that a client gets in place of blocked content, in one form for all causes.
 
-A notice says what was withheld and why, that it was not executed, what to do, and the call's id for a person to quote. In the next turn the
+A notice says what was blocked and why, that it was not executed, what to do, and the call's id for a person to quote. In the next turn the
 model reads it as its own words. A worker that replays the call after a takeover must write the same bytes, so a notice is made only from
 the call and the decision, without a clock. The setting `notices` sets the detail: `full`; `plain`, without rules, policies and thresholds,
 which would help a model to evade them; `silent`, the least text that nobody can take for a call that ran. Must not know: events, dialects.
@@ -15,10 +15,11 @@ from policy.session.chain import Decided
 from protocol.config import NoticeForm
 from protocol.reasons import SENTENCES
 
-_ASK = "do not repeat it in another form, ask the user"
-_TELL = "tell the user"
-_LATER = "try again later"
-_MEND = "correct the arguments"
+_ASK = "Do not retry it in another form; ask the user"
+_TELL = "Tell the user"
+_LATER = "Try again later"
+_MEND = "Correct the arguments"
+_OFFERED = "Use a tool that is offered"
 _ADVICE = {
     "judge": _ASK,
     "judge_unavailable": _LATER,
@@ -29,38 +30,39 @@ _ADVICE = {
     "critical": _ASK,
     "monitor_fault": _LATER,
     "not_allowed": _ASK,
+    "unsure": "Write it so that its text shows everything it would run, or ask the user",
     "schema": _MEND,
     "fault": _TELL,
     "conflict": _TELL,
     "too_many_asks": _TELL,
     "audit_unavailable": _LATER,
-    "too_large": "make it smaller",
+    "too_large": "Make them smaller",
     "tool_too_large": _TELL,
-    "answer_too_large": "make it in an answer of its own",
+    "answer_too_large": "Make this call in a separate answer",
     "history_too_large": _TELL,
     "no_user": _ASK,
     "nonce": _ASK,
     "ambiguous_json": _MEND,
-    "name": "use a tool that is offered",
-    "ambiguous_name": "name the tool's namespace, too",
-    "one_call": "make it in the next answer",
-    "tool_choice": "use a tool that is offered",
-    "not_offered": "use a tool that is offered",
-    "too_many": "make fewer calls an answer",
+    "name": _OFFERED,
+    "ambiguous_name": "Include the tool's namespace in the name",
+    "one_call": "Make it in the next answer",
+    "tool_choice": _OFFERED,
+    "not_offered": _OFFERED,
+    "too_many": "Make fewer calls per answer",
 }
 _OF_SETUP = frozenset((
     "judge_unavailable", "judge_deadline", "judge_invalid", "judge_fault", "monitor_fault", "fault", "conflict", "too_many_asks",
     "audit_unavailable",
 ))  # fmt: skip
 _CAUSES = {
-    reason: (f"{SENTENCES[reason]} (a fault of the setup, not of the call)" if reason in _OF_SETUP else SENTENCES[reason], advice)
+    reason: (f"{SENTENCES[reason]} (a fault in the setup, not in the call)" if reason in _OF_SETUP else SENTENCES[reason], advice)
     for reason, advice in _ADVICE.items()
 }
 """Cause and advice by the reason on record."""
 _OF_TEXT = {"fault": _CAUSES["fault"]}
-"""The others are said of tool calls alone."""
-_OPTIONS = frozenset(("allow", "validate_schema"))
-"""Of `tool_rules`, in the place of a rule's name: their reasons say what they are."""
+"""The other reasons apply only to tool calls."""
+_OPTIONS = frozenset(("allow", "unsure", "validate_schema"))
+"""Options of `tool_rules` recorded in place of a rule's name: their reasons explain them."""
 
 
 class Notices:
@@ -72,36 +74,40 @@ class Notices:
     def call(self, name: str, executor: Executor, decided: Decided) -> str:
         """What stands in place of a tool call (or of a result, where its call is denied)."""
         if executor in ("client", "mcp_pending"):
-            least, what, state = "[not executed]", f"did not let the tool call {shown(name)} run", "It was not executed"
+            least, what, state = "[not executed]", f"blocked the tool call {shown(name)}", "It was not executed"
         else:
-            least, what, state = "[withheld]", f"withheld the tool call {shown(name)} and its result", "The provider may have run it"
+            least, what, state = (
+                "[withheld]",
+                f"blocked the tool call {shown(name)} and withheld its result",
+                "The provider may have run it",
+            )
         return self._notice(least, what, decided, state)
 
     def result(self, name: str, decided: Decided) -> str:
         """What stands in place of the result of an allowed tool call that the provider ran."""
-        return self._notice("[withheld]", f"withheld the result of the tool call {shown(name)}", decided, "The provider ran it")
+        return self._notice("[withheld]", f"blocked the result of the tool call {shown(name)}", decided, "The provider ran it")
 
     def text(self, block: Block, policy: str) -> str:
         """What stands in place of the rest of a text; nothing where notices are silent."""
         decided = Decided("block", block.reason, policy, block.message, None, block.rule, block.detail)
-        return self._notice("", "withheld text here", decided, "", _OF_TEXT)
+        return self._notice("", "blocked text here", decided, "", _OF_TEXT)
 
     def whole_answer(self) -> str:
-        """What an answer says of which nothing is left."""
-        return self._framed("[withheld]", "withheld this answer: nothing in it may be passed on")
+        """What stands in an answer of which nothing else is left."""
+        return self._framed("[withheld]", "withheld this answer: none of it may be passed on")
 
-    def refused(self, why: str, block: Block) -> str:
-        """What the error says of a request that a policy refused; `why` is the whole of it."""
+    def blocked_request(self, why: str, block: Block) -> str:
+        """The error message for a request that a policy blocked; `why` is the full text."""
         return why if self._form == "full" else (self._form == "plain" and block.message) or "a policy blocked this request"
 
     def ended(self, why: str) -> str:
-        """What an answer ends with that cannot go on; `why` is the sentence of the error."""
-        why = "a policy refused to continue it" if self._form == "plain" else why
-        return self._framed("[withheld]", f"ended this answer: {why.rstrip('.')}")
+        """What stands at the end of an answer that is cut; `why` is the error's sentence."""
+        why = "a policy blocked the rest" if self._form == "plain" else why
+        return self._framed("[withheld]", f"cut this answer short: {why.rstrip('.')}")
 
     def least(self, *, of_call: bool) -> str:
-        """What is said where a policy blocks the notice itself: nothing of it is of a model, of a policy or of the configuration."""
-        what = "did not let a tool call run. It was not executed" if of_call else "withheld something here"
+        """The notice when a policy blocks the notice itself: no word of it comes from a model, a policy or the configuration."""
+        what = "blocked a tool call. It was not executed" if of_call else "withheld something here"
         return self._framed("[not executed]" if of_call else "[withheld]", what)
 
     def _framed(self, least: str, text: str) -> str:
@@ -116,9 +122,9 @@ class Notices:
             decided = msgspec.structs.replace(decided, message="", rule="", detail="")
         cause, advice = self._cause(decided, causes)
         advice = decided.advice or advice
-        sentences = [f"{what}: {_ended(cause)}", f"{state}; {advice}." if state else f"{advice[0].upper()}{advice[1:]}."]
+        sentences = [f"{what}: {_ended(cause)}", f"{state}. {advice}." if state else f"{advice}."]
         if decided.message and decided.rule and self._form == "full":
-            sentences.append(f"It was rule {decided.rule!r} of the policy {self._series!r}.")
+            sentences.append(f"Blocked by rule {decided.rule!r} of the policy {self._series!r}.")
         return self._framed(least, " ".join(sentences)[:-1])
 
     def _cause(self, decided: Decided, causes: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
@@ -132,6 +138,8 @@ class Notices:
         elif cause:
             if is_full and decided.reason == "not_allowed":
                 cause = f"no rule of {series} allows it"
+            elif is_full and decided.reason == "unsure":
+                cause = f"{cause}, and {series} blocks such calls"
             return cause + _in_brackets(decided.detail) if is_full else cause, advice
         else:
             cause, details = f"{series} forbids it", [f"{decided.policy}: {decided.reason}", decided.detail]

@@ -100,7 +100,7 @@ def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
     said, who = chain.on_request(request)
     if isinstance(said, Block):
         why = said.message or f"the policy {who!r} blocked this request: {said.reason}"
-        if (message := out.notices.refused(why, said)) != why:
+        if (message := out.notices.blocked_request(why, said)) != why:
             out.note("blocked", 0, why)
         raise Forbidden(message, code="blocked_by_policy")
     chain.approve(said)

@@ -17,13 +17,13 @@ from protocol.json_strict import AmbiguousJson, dumps, is_cut, normal_arguments
 from protocol.records import DecisionRecord, JudgementRecord, Record, ScoreRecord, ToolCallRecord, to_bytes
 from protocol.request import ChatRequest, OtherPart, Tool
 
-_REPLACED = "the arguments that a policy puts in place of its own do not fit the tool's schema"
-_UNCHANGEABLE = "a policy puts other arguments in place of its own, which cannot be done with this call"
+_REPLACED = "a policy replaced its arguments with ones that do not fit the tool's schema"
+_UNCHANGEABLE = "a policy wants to replace its arguments, which is not possible for this call"
 UNANSWERABLE = Decided(
-    "block", "cannot_answer", "", "the provider asks first whether this call may run, and clients of this API cannot answer that", None
+    "block", "cannot_answer", "", "the provider asks for approval of this call, and clients of this API cannot give it", None
 )
 """The block of a call that nobody could let run."""
-_NOT_ITS_FAULT = "this is a fault of the setup, not of the call: tell the user"
+_NOT_ITS_FAULT = "This is a fault in the setup, not in the call: tell the user"
 
 
 def start_decision(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar) -> None:

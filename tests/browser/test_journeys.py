@@ -139,7 +139,7 @@ def _sees_the_refusal(tab: Tab) -> None:
     block = tab.page.locator("#b1")
     said = block.inner_text()
     assert "asked for, never released" in said and "rm -rf /" in said and re.search("blocked", said, re.IGNORECASE), said
-    assert "Sluice did not let the tool call 'bash' run" in said
+    assert "Sluice blocked the tool call 'bash'" in said
     box = block.bounding_box()
     assert box is not None and 0 <= box["y"] < tab.evaluate("innerHeight")
 
@@ -174,7 +174,7 @@ def test_each_outcome_has_its_own_words_without_a_script(new_tab: NewTab, made: 
         (
             "blocked",
             1,
-            ["1 blocked", "asked for, never released", "by rule", "The client got", "[Sluice did not let the tool call"],
+            ["1 blocked", "asked for, never released", "by rule", "The client got", "[Sluice blocked the tool call"],
         ),
         ("judged", 1, ["BLOCKED", "by judge", "demo-judge", "0.97", "0.60"]),
         ("upper", 1, ["1 replaced", "released, changed", "I AM THE DEMO MODEL"]),

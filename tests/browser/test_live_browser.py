@@ -39,7 +39,7 @@ def test_a_tool_call_is_marked_held_and_then_blocked_without_reloading(tab: Tab,
     assert "HELD" in row.aria_snapshot()
     row.locator(".verdict", has_text="BLOCKED").wait_for()
     assert '{"command": "rm -rf /"}' in row.inner_text()
-    row.locator(".got", has_text="Sluice did not let the tool call").wait_for()
+    row.locator(".got", has_text="Sluice blocked the tool call").wait_for()
     tab.page.get_by_text("The call has ended: complete. Its story has all of it.").wait_for()
     assert tab.page.locator("[data-live-blocks] section").first.locator(".old").inner_text() == "Let me do that."
     assert tab.evaluate("window.same === true"), "it was not loaded again"

@@ -130,7 +130,7 @@ def test_d2_tool_calls_wait_for_their_commit_and_are_then_blocked(
         held = [one.result() for one in asked]
         for one in held:
             read = streamed_text(one.seen.dialect, one.seen.body)
-            assert "did not let" in read and "it could not be recorded in time" in read and "ls -la" not in read, (name, one.seen.body)
+            assert "Sluice blocked" in read and "it could not be recorded in time" in read and "ls -la" not in read, (name, one.seen.body)
             assert COMMIT_S <= one.seen.elapsed_s < COMMIT_S + 5
         back()
         since = time.monotonic()

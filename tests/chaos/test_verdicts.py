@@ -99,7 +99,7 @@ def test_w2_a_late_judgement_of_a_stopped_judge_changes_nothing(product: Product
         os.kill(stopped.pid, signal.SIGCONT)
     wait_for(lambda: '"action": "late"' in stopped.log.read_text(), what="the late judge has answered, too")
     assert verdict(product, call_id) == first
-    assert tool_calls(reader) == [] and "did not let" in reader.text
+    assert tool_calls(reader) == [] and "Sluice blocked" in reader.text
     records = hold_invariants(product, [reader])
     assert [t["verdict"] for t in records[call_id].tools] == ["block"]
     assert len(model.asked) == 2

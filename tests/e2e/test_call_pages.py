@@ -91,7 +91,7 @@ def test_each_outcome_is_told_in_words(product: Product, made: dict[str, str]) -
         ("get_weather", "allowed", "asked for, released unchanged", ""),
         ("get_weather", "REPLACED", "asked for, released with other arguments", "not-tokyo"),
     ]
-    assert rows[1]["got"]["text"].startswith("[Sluice did not let the tool call 'bash' run")
+    assert rows[1]["got"]["text"].startswith("[Sluice blocked the tool call 'bash'")
     signs = ["".join(part["text"] for part in line["parts"]) for line in rows[3]["changes"]["lines"] if line["sign"] != " "]
     assert [sign.strip() for sign in signs] == ['"city": "Tokyo"', '"city": "Oslo"']
     assert "<del>Tokyo</del>" in shown.html and "<ins>Oslo</ins>" in shown.html and 'id="b1"' in shown.html

@@ -109,7 +109,7 @@ def test_a_denied_call_in_a_paused_turn_is_not_continued(place: tuple[Product, R
     replay.answer(reply([bad], "pause_turn", (1, 1), streamed=True))
     said = ask(product.url, "openai", "iterate", "go", model="claude-x")
     assert (said.stop, len(replay.asked)) == ("stop", 1)
-    assert "withheld the tool call 'web_search' and its result: rule 'deny[0]' of the policy 'default'" in said.text
+    assert "blocked the tool call 'web_search' and withheld its result: rule 'deny[0]' of the policy 'default'" in said.text
 
 
 def test_an_error_in_a_later_segment_ends_the_message(place: tuple[Product, Replay]) -> None:

@@ -170,7 +170,7 @@ def test_where_the_other_model_is_busy_the_call_is_blocked(place: tuple[Product,
         Reply(b'{"error": {"message": "slow down"}}', status=429),
     )
     said = asking(product, "openai", "helper", "go", "to-openai", session=session)
-    assert said.text.startswith("I list.") and "did not let the tool call 'bash' run" in said.text and not said.calls
+    assert said.text.startswith("I list.") and "blocked the tool call 'bash'" in said.text and not said.calls
     assert said.stop == "stop" and len(replay.asked) == 2
     call = call_of(product, session)
     events = product.audit(f"calls/{call['call_id']}")["events"]

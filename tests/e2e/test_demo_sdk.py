@@ -283,7 +283,7 @@ def test_any_object_is_answered_where_no_schema_is_given(product: Product, model
 def test_what_was_said_before_a_notice_is_apart_from_it(product: Product, dialect: DialectName, mode: Mode) -> None:
     """Clients join the text blocks of Messages as they are."""
     said = ask(product.url, dialect, mode, "delete everything with rm -rf /", tools=tools_of(dialect))
-    assert said.text.startswith("Let me do that.\n\n[Sluice did not let the tool call 'bash' run: rule ")
+    assert said.text.startswith("Let me do that.\n\n[Sluice blocked the tool call 'bash': rule ")
     assert said.text.endswith(".]") and said.text.count("\n\n") == 1
 
 

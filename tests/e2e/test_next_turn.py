@@ -139,7 +139,7 @@ def test_the_only_call_is_blocked(
     session = new_session()
     turns, said = first(product, upstream, client, upstream_dialect, mode, "", [DANGER], session)
     assert said.calls == [] and said.stop == STOPS[client]["end"]
-    assert "did not let the tool call 'bash' run" in said.text and "rm -rf" not in said.text
+    assert "blocked the tool call 'bash'" in said.text and "rm -rf" not in said.text
     go_on(product, upstream, client, upstream_dialect, mode, [*turns, said.message, {"role": "user", "content": "why?"}])
     call = call_of(product, session)
     listed = product.audit("tool-calls", call_id=call["call_id"])["items"]
@@ -156,7 +156,7 @@ def test_one_of_three_calls_is_blocked(
     turns, said = first(product, upstream, client, upstream_dialect, mode, "I will.", [WEATHER, DANGER, LISTING])
     assert said.plain_calls == [WEATHER, LISTING]
     assert said.stop == STOPS[client]["tools"]
-    assert said.text.startswith("I") and "did not let the tool call 'bash' run" in said.text
+    assert said.text.startswith("I") and "blocked the tool call 'bash'" in said.text
     assert len({c.id for c in said.calls}) == 2
     go_on(product, upstream, client, upstream_dialect, mode, [*turns, *results(client, said, ["sunny", "a.txt"])])
 

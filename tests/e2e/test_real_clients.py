@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(180)
 
 MODELS = ["demo", "demo-openai", "demo-anthropic"]
 """Answering in the client's dialect, always in chat/completions, always in Messages."""
-BLOCKED = "[Sluice did not let the tool call 'bash' run: rule 'deny[0]' of the policy 'default'. It was not executed; "
+BLOCKED = "[Sluice blocked the tool call 'bash': rule 'deny[0]' of the policy 'default'. It was not executed. "
 SAYS = "I am the demo model inside Sluice"
 CONVERSATION: list[tuple[str, list[tuple[str, dict[str, Any]]], str]] = [
     (

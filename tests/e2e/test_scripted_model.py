@@ -56,7 +56,7 @@ def test_an_agent_is_played_turn_by_turn_and_decided_about(served: tuple[Product
             answer = client.chat.completions.create(model=model, messages=messages, tools=[OPENAI_TOOL])
             said = answer.choices[0].message
             assert [json.loads(c.function.arguments) for c in said.tool_calls or () if c.type == "function"] == expected
-            assert ("[Sluice did not let the tool call 'bash' run" in (said.content or "")) is (turn == 1)
+            assert ("[Sluice blocked the tool call 'bash'" in (said.content or "")) is (turn == 1)
             tokens = [answer.usage.prompt_tokens, answer.usage.completion_tokens] if answer.usage else []
             messages += [said.model_dump(exclude_none=True), {"role": "user", "content": "go on"}]
             if said.tool_calls:

@@ -218,7 +218,7 @@ def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(guarded: str, lo
             bash: Any = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
             asked: Any = [{"role": "user", "content": "delete everything with rm -rf"}]
             blocked = one.chat.completions.create(model="demo", messages=asked, tools=[bash]).choices[0].message
-            assert not blocked.tool_calls and "did not let" in (blocked.content or "")
+            assert not blocked.tool_calls and "Sluice blocked" in (blocked.content or "")
         with anthropic.Anthropic(base_url=product.url, api_key=KEY, max_retries=0) as other:
             weather: Any = {"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
             asked = [{"role": "user", "content": "what is the weather in Paris"}]

@@ -106,7 +106,7 @@ def test_a_held_tool_call_is_seen_and_then_its_verdict(product: Product) -> None
                 # half of the first text is on the screen here
                 kept, ended = kept or (place if texts.get(0) else ""), name
         assert ended == "end" and words == ["‖ HELD", "✗ BLOCKED"]
-        assert texts == {0: "Let me do that.", 1: '{"command": "rm -rf /"}'} and "Sluice did not let" in got
+        assert texts == {0: "Let me do that.", 1: '{"command": "rm -rf /"}'} and "Sluice blocked" in got
         # later: what a browser did not have, then the end
         with following(reader, call.id, kept) as answer:
             rest = "".join(one.get("add", "") for _, _, data in events(answer) for one in data.get("blocks", ()) if one["b"] == 0)

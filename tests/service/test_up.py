@@ -326,7 +326,7 @@ def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(data_dir: 
         assert f"sluice: note: {file}: policies: none are given, so the shipped ones hold: " in launcher.said()
         assert "warning" not in launcher.said()
         message = shown_curl(launcher)
-        assert not message.get("tool_calls") and "did not let the tool call 'bash' run" in message["content"]
+        assert not message.get("tool_calls") and "blocked the tool call 'bash'" in message["content"]
         assert launcher.stop() == 0
 
 

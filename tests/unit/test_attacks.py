@@ -189,7 +189,7 @@ TOO_LONG = {
 def test_a_call_longer_than_what_is_held_is_blocked_by_its_length(case: str) -> None:
     run = Run(Deny(DANGER), max_arguments=1_000_000).feed(*texts(TOO_LONG[case], pieces=4_000)).finish()
     assert run.rows("verdict", "reason")[0] == ("block", "too_large")
-    assert run.text.startswith("[Sluice did not let the tool call ")
+    assert run.text.startswith("[Sluice blocked the tool call ")
     assert not any(head in run.text for head in ('{"', "<tool_call>"))
 
 
@@ -461,7 +461,7 @@ def test_a_refusal_beside_the_text_is_searched_where_it_is_text_for_the_client()
     refused: list[Event] = [BlockStart(0, BlockKind.TEXT, name="refusal"), TextDelta(0, CALL[:30]), BlockStop(0)]
     run = Run(Deny(DANGER), dialect="anthropic").feed(*refused, *text(1, CALL[30:])).finish()
     assert verdicts(run)[-1] == "block"
-    assert run.text.endswith("It was not executed; do not repeat it in another form, ask the user. Call c.]")
+    assert run.text.endswith("It was not executed. Do not retry it in another form; ask the user. Call c.]")
 
 
 # --- the record ---

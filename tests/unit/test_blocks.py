@@ -213,8 +213,8 @@ def test_a_denied_provider_call_ends_the_turn(body: dict[str, Any]) -> None:
     assert isinstance(run.end, MessageStop)
     assert run.end.stop_reason is StopReason.END_TURN
     assert run.kinds == ["text", "text"]
-    notice = "[Sluice withheld the tool call 'web_search' and its result: the policy 'p' forbids it (deny: denied). "
-    assert run.text == f"Now:\n\n{notice}The provider may have run it; do not repeat it in another form, ask the user. Call c.]"
+    notice = "[Sluice blocked the tool call 'web_search' and withheld its result: the policy 'p' forbids it (deny: denied). "
+    assert run.text == f"Now:\n\n{notice}The provider may have run it. Do not retry it in another form; ask the user. Call c.]"
     assert run.rows("verdict", "released_arguments") == [("block", None)]
 
 
@@ -246,8 +246,8 @@ def test_a_replacement_for_a_provider_call_is_a_block() -> None:
 def test_a_blocked_result_takes_its_call_with_it() -> None:
     run = Run(NoSecrets()).feed(*server(0), *result(1, "srvtoolu_0", content="a secret"), *text(2, "on we go")).finish()
     assert run.kinds == ["text", "text"]
-    notice = "[Sluice withheld the result of the tool call 'web_search': the policy 'p' forbids it (no_secrets: secret). "
-    assert run.text == f"{notice}The provider ran it; do not repeat it in another form, ask the user. Call c.]on we go"
+    notice = "[Sluice blocked the result of the tool call 'web_search': the policy 'p' forbids it (no_secrets: secret). "
+    assert run.text == f"{notice}The provider ran it. Do not retry it in another form; ask the user. Call c.]on we go"
     verdicts = [(r.block, r.verdict, r.reason) for r in run.records if isinstance(r, BlockRecord)]
     assert (1, "block", "secret") in verdicts
     assert (0, "withheld", "secret") in verdicts
@@ -374,8 +374,8 @@ SUSPECT = '<tool_call>{"name": "bash", "arguments": {"command": "rm -rf /"}}</to
 
 def test_text_that_a_client_would_parse_as_a_call_is_decided_as_one() -> None:
     run = Run(Deny()).feed(*text(0, "Sure. ", SUSPECT, " Done.")).finish()
-    notice = "[Sluice did not let the tool call 'bash' run: the policy 'p' forbids it (deny: denied). It was not executed; "
-    assert run.text == f"Sure. {notice}do not repeat it in another form, ask the user. Call c.] Done."
+    notice = "[Sluice blocked the tool call 'bash': the policy 'p' forbids it (deny: denied). It was not executed. "
+    assert run.text == f"Sure. {notice}Do not retry it in another form; ask the user. Call c.] Done."
     assert run.kinds == ["text"]
     assert run.rows("name", "form", "executor", "verdict") == [("bash", "prompt", "client", "block")]
 

@@ -24,7 +24,7 @@ from protocol.request import ChatRequest
 from tests.unit.test_session import DONE, REQUEST, call_chunk, chunk, texts
 
 CALL = ToolCall(1, 0, "t", "bash", '{"command": "ls"}', {"command": "ls"}, None, nonce="mark")
-NEUTRAL = "[Sluice did not let the tool call 'bash' run. It was not executed. Call c.]"
+NEUTRAL = "[Sluice blocked the tool call 'bash'. It was not executed. Call c.]"
 
 
 class Fixed(Monitor):
@@ -342,9 +342,9 @@ def test_what_a_rule_blocks_no_monitor_lets_pass() -> None:
     ("options", "said"),
     [
         ({}, NEUTRAL),
-        ({"feedback": "reason"}, "it is held to be too dangerous"),
-        ({"feedback": "message"}, "it is held to be too dangerous (0.70, the limit is 0.60)"),
-        ({"feedback": "message", "message": "Ask the operators."}, "run: Ask the operators. It was not executed"),
+        ({"feedback": "reason"}, "its risk score is too high"),
+        ({"feedback": "message"}, "its risk score is too high (0.70, the limit is 0.60)"),
+        ({"feedback": "message", "message": "Ask the operators."}, "'bash': Ask the operators. It was not executed"),
     ],
 )
 def test_the_model_is_told_no_more_than_feedback_says(options: dict[str, Any], said: str) -> None:

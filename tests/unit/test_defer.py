@@ -233,7 +233,7 @@ def test_where_the_other_model_fails_the_call_is_blocked(dialect: DialectName, n
     fault(name, a, dialect)
     said = ended(a)
     check_frames(a)
-    assert not calls_of(said) and "did not let the tool call 'deploy' run" in text_of(said)
+    assert not calls_of(said) and "blocked the tool call 'deploy'" in text_of(said)
     assert text_of(said).startswith("I deploy.") is (release == "early") and "Well" not in text_of(said)
     assert stop_of(said) == stopped(dialect, "stop", "end_turn")
     assert a.session.state == "ENDED" and count_of_dispatches(a) == 2
@@ -248,7 +248,7 @@ def test_where_the_other_model_fails_the_call_is_blocked(dialect: DialectName, n
 def test_a_model_that_cannot_be_asked_for_blocks_the_call(model: str) -> None:
     a = begun("openai", "openai", Critical(model))
     a.feed(answer("openai", "I deploy.", DEPLOY))
-    assert "did not let the tool call" in text_of(ended(a)) and count_of_dispatches(a) == 1
+    assert "blocked the tool call" in text_of(ended(a)) and count_of_dispatches(a) == 1
     assert [(r.attempt, r.chosen) for r in of(a.records, AttemptRecord)] == [(0, False)]
 
 
@@ -309,7 +309,7 @@ def test_the_record_of_what_is_discarded_is_durable_before_the_other_model_is_as
     assert count_of_dispatches(a) == 2 and not [o for o in a.outputs if getattr(o, "name", "") == "look"]
     assert [n for _, n, _ in calls_of(ended(a.commit()))] == ["look"]
     late = begun("openai", "openai", Critical("gpt-trusted"), durable=True).feed(answer("openai", "", DEPLOY)).commit(ok=False)
-    assert count_of_dispatches(late) == 1 and "did not let" in text_of(ended(late))
+    assert count_of_dispatches(late) == 1 and "Sluice blocked" in text_of(ended(late))
 
 
 def test_a_replay_gives_the_same_digest() -> None:

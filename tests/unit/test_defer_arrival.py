@@ -81,7 +81,7 @@ def test_a_second_answer_that_fails_is_recorded_with_all_verdicts(is_early: bool
     fed(a, answer("openai", "", ("call_2", "look", {}), ("call_3", "look", {"to": "y"})), 6)
     assert len(a.asks) == 2
     a = a.judge(0.1).fail() if is_early else a.fail().judge(0.1)
-    assert "did not let" in text_of(ended(a))
+    assert "Sluice blocked" in text_of(ended(a))
     assert a.verdicts == [("deploy", "discarded"), ("look", "discarded"), ("look", "discarded")]
     assert [(row.block, row.reason) for row in of(a.records, BlockRecord)] == [(0, "not_deferred")]
     assert [row.chosen for row in of(a.records, AttemptRecord)] == [False, False]

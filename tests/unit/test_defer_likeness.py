@@ -144,7 +144,7 @@ def test_a_call_that_could_not_be_deferred_ends_like_one_that_was_blocked(
     a.refuse(500)
     assert (count_of_dispatches(blocked), count_of_dispatches(a)) == (1, 2)
     if streams:
-        assert a.data == blocked.data and "did not let the tool call" in text_of(ended(a))
+        assert a.data == blocked.data and "blocked the tool call" in text_of(ended(a))
     else:
         # text that waited is discarded with the call
         assert beside_the_text(a) == beside_the_text(blocked)

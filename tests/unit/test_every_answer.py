@@ -90,7 +90,7 @@ def of_responses(answer: Any) -> list[str]:
     return found
 
 
-NOTICE = re.compile(r"\[Sluice (did not let|withheld) [^]]* Call c\.\]")
+NOTICE = re.compile(r"\[Sluice (blocked|withheld) [^]]* Call c\.\]")
 FIELDS = ("action", "results", "code", "outputs", "result", "queries", "tools")
 
 
@@ -379,14 +379,14 @@ WANT: dict[str, dict[str, list[str]]] = {
         "responses": ["output_text: Hi", "sluice citations:"],
     },
     "a question": {
-        "openai": ["content: [did not let]"],
-        "anthropic": ["text: [did not let]"],
+        "openai": ["content: [blocked]"],
+        "anthropic": ["text: [blocked]"],
         "responses": ["mcp_approval_request f {}"],
     },
     "a question that is blocked": {
-        "openai": ["content: [did not let]Hi"],
-        "anthropic": ["text: [did not let]", "text: Hi"],
-        "responses": ["output_text: [did not let]", "output_text: Hi"],
+        "openai": ["content: [blocked]Hi"],
+        "anthropic": ["text: [blocked]", "text: Hi"],
+        "responses": ["output_text: [blocked]", "output_text: Hi"],
     },
     "what nobody knows": {
         "openai": ["content: Hi"],
@@ -394,14 +394,14 @@ WANT: dict[str, dict[str, list[str]]] = {
         "responses": ["output_text: Hi"],
     },
     "a call that is blocked": {
-        "openai": ["content: Hi\n\n[did not let]", "call c2 f {}"],
-        "anthropic": ["text: Hi", "text: \n\n[did not let]", "tool_use c2 f {}"],
-        "responses": ["output_text: Hi", "output_text: \n\n[did not let]", "function_call c2 f {}"],
+        "openai": ["content: Hi\n\n[blocked]", "call c2 f {}"],
+        "anthropic": ["text: Hi", "text: \n\n[blocked]", "tool_use c2 f {}"],
+        "responses": ["output_text: Hi", "output_text: \n\n[blocked]", "function_call c2 f {}"],
     },
     "a provider's call that is blocked": {
-        "openai": ["content: Hi\n\n[withheld]"],
-        "anthropic": ["text: Hi", "text: \n\n[withheld]"],
-        "responses": ["output_text: Hi", "output_text: \n\n[withheld]"],
+        "openai": ["content: Hi\n\n[blocked]"],
+        "anthropic": ["text: Hi", "text: \n\n[blocked]"],
+        "responses": ["output_text: Hi", "output_text: \n\n[blocked]"],
     },
 }  # fmt: skip
 

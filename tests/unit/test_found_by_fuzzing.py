@@ -69,8 +69,8 @@ def pieces(*parts: str) -> list[Any]:
 def test_a_call_in_the_name_of_a_denied_call_is_in_no_notice(name: str) -> None:
     frames = [message(), start(0, type="tool_use", id="t", name=name, input={}), stop(0), *end("tool_use")]
     text = "".join(o.text for o in outputs(*frames, policy=DenyCalls()) if isinstance(o, TextDelta))
-    why = "the policy 'p' forbids it (deny: denied)" if name == "x" * 65 else "no tool can have its name"
-    assert text.startswith(f"[Sluice did not let the tool call (name withheld) run: {why}. It was not executed; ")
+    why = "the policy 'p' forbids it (deny: denied)" if name == "x" * 65 else "its name is not a valid tool name"
+    assert text.startswith(f"[Sluice blocked the tool call (name withheld): {why}. It was not executed. ")
     assert shown("mcp.box:bash-2/x") == "'mcp.box:bash-2/x'"
 
 

@@ -250,7 +250,7 @@ def test_a_policy_may_block_half_a_character() -> None:
             return Block("end", "never ends") if block.kind is BlockKind.THINKING else ""
 
     answer = answered("openai", "openai", completion({"content": "the " + HALVES[0]}), NoHalves())
-    assert fields(answer)["content"].startswith("the \n\n[Sluice withheld text here: no halves. ")
+    assert fields(answer)["content"].startswith("the \n\n[Sluice blocked text here: no halves. ")
     assert blocks_of(answer) == [("text", "block")]
     assert blocks_of(answered("openai", "openai", completion({"reasoning": "a" + HALVES[0]}), NoHalves())) == [("thinking", "block")]
 

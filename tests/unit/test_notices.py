@@ -31,9 +31,9 @@ from tests.unit.test_words_read import STOP, TOOLS
 from tests.unit.test_words_read import stream as chunks
 
 CALL = "01a202bb-4a21-7000-8000-000000000001"
-ASK = "It was not executed; do not repeat it in another form, ask the user."
-LATER = "It was not executed; try again later."
-SETUP = "(a fault of the setup, not of the call)"
+ASK = "It was not executed. Do not retry it in another form; ask the user."
+LATER = "It was not executed. Try again later."
+SETUP = "(a fault in the setup, not in the call)"
 TOOL = Tool("bash", "", {"type": "object", "properties": {"command": {"type": "string"}}})
 
 
@@ -85,7 +85,7 @@ def said(*policies: Policy, arguments: str = '{"command": "rm"}', form: NoticeFo
 
 
 def framed(notice: str) -> str:
-    begins, ends = "[Sluice did not let the tool call 'bash' run: ", f" Call {CALL}.]"
+    begins, ends = "[Sluice blocked the tool call 'bash': ", f" Call {CALL}.]"
     assert notice.startswith(begins) and notice.endswith(ends), notice
     return notice.removeprefix(begins).removesuffix(ends)
 
@@ -115,17 +115,23 @@ def test_a_rule_is_named_with_its_series() -> None:
 @pytest.mark.parametrize("message", ["Secrets stay here", "Secrets stay here."])
 def test_a_message_of_the_operators_stands_in_the_frame(message: str) -> None:
     deny = {"name": "secrets", "message": message}
-    assert said(rules(deny)) == f"Secrets stay here. {ASK} It was rule 'secrets' of the policy 'strict'."
+    assert said(rules(deny)) == f"Secrets stay here. {ASK} Blocked by rule 'secrets' of the policy 'strict'."
     assert said(rules(deny), form="plain") == f"Secrets stay here. {ASK}"
 
 
 def test_options_of_the_rules_say_what_they_are() -> None:
     assert said(rules(allow=[{"tool": "x"}])) == f"no rule of the policy 'strict' allows it. {ASK}"
+    unsure = said(rules({"does": {"effects": ["delete"]}}), arguments='{"command": "eval $x"}')
+    assert unsure.startswith(
+        "its text does not show everything it would do, and the policy 'strict' blocks such calls. It was not executed. "
+    )
     misfit = said(rules(validate_schema=True), arguments='{"command": 1}')
-    assert misfit == "its arguments do not fit the tool's schema. It was not executed; correct the arguments."
+    assert misfit == "its arguments do not fit the tool's schema. It was not executed. Correct the arguments."
     replaced = said(rules({"decision": "replace", "arguments": {"command": 1}}))
-    assert replaced.startswith("the arguments that a policy puts in place of its own do not fit the tool's schema. It was not executed; ")
-    assert replaced.endswith("a fault of the setup, not of the call: tell the user. It was rule 'deny[0]' of the policy 'strict'.")
+    assert replaced.startswith("a policy replaced its arguments with ones that do not fit the tool's schema. It was not executed. ")
+    assert replaced.endswith(
+        "This is a fault in the setup, not in the call: tell the user. Blocked by rule 'deny[0]' of the policy 'strict'."
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,15 +152,15 @@ def test_a_judge_block_says_the_figures_and_a_missing_judge_whose_fault_it_is(ju
 
 
 def test_what_no_policy_decided_has_the_same_form() -> None:
-    assert said(Fails()) == f"a policy failed {SETUP}. It was not executed; tell the user."
+    assert said(Fails()) == f"a policy failed {SETUP}. It was not executed. Tell the user."
     assert said(Says(Block("odd"))) == f"the policy 'strict' forbids it (says: odd). {ASK}"
     assert said(Says(Block("odd", detail="0.3"))) == f"the policy 'strict' forbids it (says: odd, 0.3). {ASK}"
     assert said(Says(Block("odd", "no"))) == f"no. {ASK}"
     assert said(Says(Block("odd", rule="mine"))) == f"rule 'mine' of the policy 'strict' (odd). {ASK}"
-    assert said(Says(Block("too_large", detail="by half"))).startswith("its arguments are too large (by half). It was not executed; ")
+    assert said(Says(Block("too_large", detail="by half"))).startswith("its arguments are too large (by half). It was not executed. ")
     double = said(arguments='{"a": 1, "a": 2}')
     assert double.startswith("its arguments can be read in more than one way: ")
-    assert double.endswith("It was not executed; correct the arguments.")
+    assert double.endswith("It was not executed. Correct the arguments.")
     run = Noted(durable=True).feed(*client(0))
     run.blocks.committed(0, ok=False, at=9)
     run.finish()
@@ -163,21 +169,23 @@ def test_what_no_policy_decided_has_the_same_form() -> None:
 
 def test_what_a_provider_runs_is_not_said_to_be_prevented() -> None:
     run = Noted(rules({})).feed(*server(0))
-    assert run.text.startswith("[Sluice withheld the tool call 'web_search' and its result: rule 'deny[0]' of the policy 'strict'. ")
-    assert "The provider may have run it; " in run.text and "not executed" not in run.text
+    assert run.text.startswith(
+        "[Sluice blocked the tool call 'web_search' and withheld its result: rule 'deny[0]' of the policy 'strict'. "
+    )
+    assert "The provider may have run it. " in run.text and "not executed" not in run.text
     secret = TextReplace(rules=[{"name": "finds", "find": "found", "replace": ""}])
     run = Noted(secret).feed(*server(0), *result(1, "srvtoolu_0")).finish()
-    assert "the result of the tool call 'web_search': rule 'finds' of the policy 'strict' (text). The provider ran it; " in run.text
+    assert "the result of the tool call 'web_search': rule 'finds' of the policy 'strict' (text). The provider ran it. " in run.text
     assert "finds" in run.rules
 
 
-def test_withheld_text_says_so() -> None:
+def test_blocked_text_says_so() -> None:
     run = Noted(Says(Block("words", rule="w"), texts=True)).feed(*text(0, "Well, ", "a secret")).finish()
-    notice = "[Sluice withheld text here: rule 'w' of the policy 'strict' (words). Do not repeat it in another form, ask the user."
+    notice = "[Sluice blocked text here: rule 'w' of the policy 'strict' (words). Do not retry it in another form; ask the user."
     assert run.text == f"Well, \n\n{notice} Call {CALL}.]"
     assert run.rules == ["w"]
     other = Noted(Says(Block("too_large"), texts=True)).feed(*text(0, "a secret")).finish().text
-    assert other.startswith("[Sluice withheld text here: the policy 'strict' forbids it (says: too_large). ")
+    assert other.startswith("[Sluice blocked text here: the policy 'strict' forbids it (says: too_large). ")
     assert Noted(Says(Block("words"), texts=True), form="silent").feed(*text(0, "Well, ", "a secret")).finish().text == "Well, "
 
 
@@ -218,7 +226,7 @@ class Refuses(Policy):
         ("silent", "Not here.", "a policy blocked this request", ["0: Not here."]),
     ],
 )
-def test_the_error_for_a_refused_request_says_as_much_as_notices_do(form: NoticeForm, message: str, told: str, noted: list[str]) -> None:
+def test_the_error_for_a_blocked_request_says_as_much_as_notices_do(form: NoticeForm, message: str, told: str, noted: list[str]) -> None:
     """Why is on record all the same."""
     session = Session(
         CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "strict", "r", True, 100), [Refuses(message)], Config(notices=form)
@@ -240,7 +248,7 @@ def test_every_client_takes_the_answer_and_reads_of_the_call(form: NoticeForm, c
         answer = Answer("openai", client, streams=streams, policies=[rules({"name": "no-deletes"})], config=config, tools=TOOLS[client])
         answer.feed(words(content) if streams else completion(content or None, 1), streams=streams)
         told = json.dumps(answer.read(way) if way else sent(responses_answer(answer.data, stream=streams))["output"])
-        assert ("not executed]" in told or "It was not executed; " in told, "no-deletes" in told) == (True, form == "full"), told
+        assert ("not executed]" in told or "It was not executed. " in told, "no-deletes" in told) == (True, form == "full"), told
         assert ("\\n\\n[" in told) == bool(content), "clients join it to what stands before"
         assert "tool_use" not in told and '"name": "bash"' not in told
 

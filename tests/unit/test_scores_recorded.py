@@ -121,10 +121,10 @@ def test_a_choice_of_somebodys_own_is_bounded(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("feedback", "said"),
     [
-        ("silent", "[Sluice did not let the tool call 'bash' run. It was not executed. Call c.]"),
+        ("silent", "[Sluice blocked the tool call 'bash'. It was not executed. Call c.]"),
         (
             "reason",
-            "[Sluice did not let the tool call 'bash' run: judged harmful. It was not executed; do not repeat it in another form, ask"
+            "[Sluice blocked the tool call 'bash': judged harmful. It was not executed. Do not retry it in another form; ask"
             " the user. Call c.]",
         ),
     ],

@@ -35,4 +35,4 @@ def test_a_reason_of_sluices_own_is_told_in_words_beside_it(capsys: pytest.Captu
     show_words(CALL | {"tool_calls": [call | {"judge": None, "executor": "client"}], "decisions": [decision]}, full=False)
     out = capsys.readouterr().out
     assert "block: by tool_judge, judge_deadline: the judge did not answer in time" in " ".join(out.split())
-    assert "threshold: block (monitor_fault: what measures it failed)" in " ".join(out.split())
+    assert "threshold: block (monitor_fault: a monitor failed)" in " ".join(out.split())

@@ -143,7 +143,7 @@ def test_a_notice_that_a_policy_blocks_says_only_that_there_was_something() -> N
             return Block("no")
 
     answer = Answer("openai", "openai", policies=[NoNotices(), No()], tools=TOOLS["openai"]).feed(CALLED)
-    assert b"[Sluice did not let a tool call run. It was not executed. Call " in answer.data and b"bash" not in answer.data
+    assert b"[Sluice blocked a tool call. It was not executed. Call " in answer.data and b"bash" not in answer.data
 
 
 def test_notices_do_not_touch_what_a_policy_keeps_of_the_answer() -> None:
