@@ -39,7 +39,7 @@ def today(connection: psycopg.Connection, redis_s: float) -> date:
     agreed: date | None = row[0]
     if agreed is None:
         raise InvalidRequest(
-            f"{_differing(mine_s, redis_s, row[1])}. Run NTP on these machines, and start again what ran when a clock was set"
+            f"{_differing(mine_s, redis_s, row[1])}. Run NTP on these machines, and restart what was running when a clock was set"
         )
     return agreed
 
@@ -50,4 +50,4 @@ def _differing(mine_s: float, redis_s: float, postgres_s: float) -> str:
     for whose, at in (("PostgreSQL", postgres_s), ("Redis", redis_s)):
         how = "ahead of" if at > mine_s else "behind"
         shown.append(f"the clock of {whose} is {span(abs(at - mine_s))} {how} this machine's")
-    return f"nothing old goes while clocks differ by more than {span(AGREE_S)}: {' and '.join(shown)}"
+    return f"no old rows are deleted while clocks differ by more than {span(AGREE_S)}: {' and '.join(shown)}"

@@ -13,18 +13,18 @@ from db.read.failures import Failures, Unjudged, judge_failures, upstream_failur
 WITHIN = timedelta(hours=1)
 CAUSES = {
     "upstream_dns": "its name was not found",
-    "upstream_refused": "nobody listens there",
+    "upstream_refused": "it refused the connection",
     "upstream_tls": "no TLS there, or its certificate is not trusted",
     "upstream_connect_timeout": "no connection in time",
     "upstream_unreachable": "the network failed",
     "upstream_closed": "it closed the connection without an answer",
-    "upstream_cut": "its answer was cut off",
+    "upstream_cut": "its answer was cut",
     "upstream_timeout": "it was silent for too long",
     "upstream_encoding": "its answer was compressed",
     "upstream_protocol_error": "its answer was not HTTP",
     "upstream_too_large": "its answer was past limits.output_bytes",
     "upstream_token": "there is no access token or signing key for it",
-    "upstream_authentication": "it refused our key",
+    "upstream_authentication": "it rejected our key",
     "upstream_billing": "it refused for billing reasons",
     "protocol_error": "its answer was not of its dialect",
 }

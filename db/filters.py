@@ -258,7 +258,7 @@ def _bound(name: str, value: str) -> UUID:
 
 def _words(value: str) -> str:
     if not (found := words(value)):
-        raise InvalidRequest("holds no word to search for", param="q")
+        raise InvalidRequest("contains no word to search for", param="q")
     return found
 
 

@@ -78,7 +78,7 @@ class KeyStore:
         async with reading(self._engine) as connection:
             had = exists().where(ApiKey.name == key.name, ApiKey.revoked_at.is_not(None))
             if not reuse and await connection.scalar(select(had)):
-                said = f"a revoked key was named {name!r}, and the record shows its calls under that name; take another, or say --reuse"
+                said = f"a revoked key was named {name!r}, and the record shows its calls under that name; choose another, or pass --reuse"
                 raise InvalidRequest(said, param="name")
             try:
                 await connection.execute(insert(ApiKey).values(row))

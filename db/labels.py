@@ -48,7 +48,7 @@ class Labels:
         async with reading(self._engine) as connection:
             is_known, before = (await connection.execute(_KNOWN, {"call": call_id, "block": block, "key_id": key_id})).one()
             if not is_known:
-                raise NotFound(f"nothing was decided of a block {block} of this call", param="block")
+                raise NotFound(f"this call has no decision on a block {block}", param="block")
             if before >= MAX_LABELS:
                 raise InvalidRequest(f"has {MAX_LABELS} labels of this key already", param="block")
             await connection.execute(insert(Label).values(**values, note=to_column(note.strip())))

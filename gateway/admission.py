@@ -67,9 +67,9 @@ class Place:
         """Make room for more of the request body. Raises RateLimited, Overloaded."""
         uploads = self._admission.uploads
         if refused := uploads.take(self.key, size):
-            own = f"{uploads.of(self.key)} of the {uploads.total} bytes that unfinished request bodies may have on this gateway"
+            own = f"{uploads.of(self.key)} of the {uploads.total} bytes that this gateway has for unfinished request bodies"
             if refused == "share":
-                raise RateLimited(f"this key is at its share, {own}; try again in 1 second", code="key_uploads", retry_after_s=1)
+                raise RateLimited(f"this key has used its share, {own}; try again in 1 second", code="key_uploads", retry_after_s=1)
             raise Overloaded("this gateway is at its limit for unfinished request bodies; try again in 1 second", retry_after_s=1)
         self._body_bytes += size
 
@@ -123,7 +123,7 @@ class Admission:
         if refused := self.calls.take(key.name):
             if own < self._open_calls - self.calls.used:
                 # with as many places as the configuration gives it would have one
-                few = f"this gateway has file descriptors for {self.calls.total} open calls only; try again in 1 second"
+                few = f"this gateway has file descriptors for only {self.calls.total} open calls; try again in 1 second"
                 raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
             if refused == "share":
                 message = f"this key has {own} open calls here, its share of {self.calls.total}; try again in 1 second"

@@ -58,10 +58,10 @@ class AuditDoor:
                 is_head = scope["method"] == "HEAD"
                 await self._process.relay(_request(scope, body), receive, send, who=who, is_head=is_head, when_read=leave)
         except FullError:
-            await _refuse(send, AuditUnavailable(f"{MAX_EXPORTS} exports are read through this gateway already; try again later"))
+            await _refuse(send, AuditUnavailable(f"{MAX_EXPORTS} exports are already running through this gateway; try again later"))
         except AwayError:
-            sentence = "the process that answers for the record (sluice pages) does not answer; it is started again by itself"
-            await _refuse(send, AuditUnavailable(f"{sentence}. Calls go on"))
+            sentence = "the process that serves the record (sluice pages) does not answer; it restarts automatically"
+            await _refuse(send, AuditUnavailable(f"{sentence}. Calls are not affected"))
         except PipelineError as error:
             await _refuse(send, error)
 
@@ -71,7 +71,7 @@ class AuditDoor:
             async with self._place(self._of_clients, client) as leave:
                 await self._process.relay(_request(scope, b""), receive, send, who=client, is_head=False, when_read=leave)
         except (FullError, AwayError):
-            raise AuditUnavailable("kept answers cannot be read now; try again in 5 seconds", retry_after_s=5) from None
+            raise AuditUnavailable("stored responses cannot be read now; try again in 5 seconds", retry_after_s=5) from None
 
     @contextlib.asynccontextmanager
     async def _place(self, places: RoundRobin, key: str) -> AsyncIterator[Callable[[], None]]:
@@ -81,7 +81,7 @@ class AuditDoor:
                 async with asyncio.timeout(self._within_s):
                     await places.enter(key)
             except TimeoutError:
-                raise AuditUnavailable("too many questions for the record are under way at this gateway; try again later") from None
+                raise AuditUnavailable("this gateway already has too many requests for the record; try again later") from None
         with contextlib.ExitStack() as place:
             place.callback(places.leave, key)
             yield place.close

@@ -50,7 +50,7 @@ _HEADERS = (
 _TITLES = {408: "Too late", 413: "Too large", 503: "Too many at once"}
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{status} · Sluice</title></head>
-<body><main><h1>{title}</h1><p>{sentence}</p><p>Calls are relayed and recorded all the same.</p></main></body></html>
+<body><main><h1>{title}</h1><p>{sentence}</p><p>Calls are not affected: they are still relayed and recorded.</p></main></body></html>
 """
 
 
@@ -79,7 +79,7 @@ class _Line:
     async def refuse(self, send: Send) -> None:
         """Answer a request that got no turn."""
         loading = self._most - self.turns.free
-        sentence = f"{loading} pages are loading through this gateway already. Close a live view, or try again in a second."
+        sentence = f"{loading} pages are already loading through this gateway. Close a live view, or try again in a second."
         await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
 
 
@@ -108,7 +108,7 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["method"] not in ("GET", "HEAD", "POST"):
-            await _say(send, 405, "Not done here", "Pages are read with GET, and forms are sent with POST.", (b"allow", b"GET, HEAD, POST"))
+            await _say(send, 405, "Method not allowed", "Read pages with GET and send forms with POST.", (b"allow", b"GET, HEAD, POST"))
             return
         address, form = self._address(scope), b""
         if scope["method"] == "POST":
@@ -146,8 +146,8 @@ class Door:
             sentence = "Too many live views and downloads are open through this gateway, or with your key alone."
             await _say(send, 503, "Too many at once", f"{sentence} Close one, or try again in a second.", (b"retry-after", b"1"))
         except AwayError:
-            sentence = "The process that makes the pages (sluice pages) does not answer. It is started again by itself; try again shortly."
-            await _say(send, 503, "The pages are away", sentence, (b"retry-after", b"2"))
+            sentence = "The process that makes the pages (sluice pages) does not answer. It restarts automatically; try again shortly."
+            await _say(send, 503, "The pages are unavailable", sentence, (b"retry-after", b"2"))
 
     def _with_headers(self, login: str, send: Send) -> Send:
         """Send what the HTTP server of the pages says itself, as of two hosts, with the headers that every answer of theirs has. What the

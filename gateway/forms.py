@@ -37,8 +37,8 @@ class Forms:
                 return await _read(receive)
         except TimeoutError:
             if timeout in self._waiting:
-                raise TooSlow(f"A form comes within {FORM_S:g} s.") from None
-            raise Overloaded("Too many forms are on their way. Send it again.", retry_after_s=1) from None
+                raise TooSlow(f"The form did not arrive within {FORM_S:g} s.") from None
+            raise Overloaded("Too many forms are being sent. Send it again.", retry_after_s=1) from None
         finally:
             self._waiting.pop(timeout, None)
 
@@ -68,4 +68,4 @@ async def _read(receive: Receive) -> bytes | None:
 
 
 def _too_large() -> TooLarge:
-    return TooLarge(f"A form has at most {MAX_RELAYED_FORM_BYTES:,} bytes.")
+    return TooLarge(f"A form may have at most {MAX_RELAYED_FORM_BYTES:,} bytes.")

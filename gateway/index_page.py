@@ -17,12 +17,12 @@ from protocol.dialects import client_paths
 
 SERVED = (
     *(("POST", path, dialect.about[endpoint]) for path, (dialect, endpoint) in client_paths().items()),
-    ("GET", "/v1/models", "the models that may be asked for; /v1/models/NAME is one of them"),
+    ("GET", "/v1/models", "the models you can use; /v1/models/NAME shows one"),
     ("GET", "/audit/calls", "the record of calls, for keys with the role auditor; also /audit/tool-calls and /audit/judge-blocks"),
-    ("GET", "/debug", "the record as pages, after a login with a key that has the role auditor or admin"),
-    ("GET", "/health", "does this process run?"),
-    ("GET", "/ready", "does it take calls, and if not, why?"),
-    ("GET", "/metrics", "figures for Prometheus, for keys with the role monitor or auditor"),
+    ("GET", "/debug", "the record as web pages; log in with a key that has the role auditor or admin"),
+    ("GET", "/health", "is this process running?"),
+    ("GET", "/ready", "does it accept calls, and if not, why?"),
+    ("GET", "/metrics", "metrics for Prometheus, for keys with the role monitor or auditor"),
 )
 """Method, path and purpose of what a gateway serves."""
 _WHAT = "Sluice is a gateway for AI control. A policy approves what a model sends before a client gets it, and everything is recorded."

@@ -65,8 +65,8 @@ class Status:
         with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
             fewer = heartbeats.fewer_shards((await heartbeats.read(self._bus.redis)).live, self._bus.shards)
             named = ", ".join(fewer[:MOST_NAMED])
-            what = f"this gateway's configuration has `shards: {self._bus.shards}`, and processes have fewer: {named}"
-            said = f"{what}; calls of the other shards wait for nobody: give all processes the same `shards`" if fewer else ""
+            what = f"this gateway's configuration has `shards: {self._bus.shards}`, and these processes have fewer: {named}"
+            said = f"{what}; nobody takes the calls of the other shards: give all processes the same `shards`" if fewer else ""
             if said and not self._bus.shards_warning:
                 log.error(said, extra={"action": "shards"})
             self._bus.shards_warning = said
@@ -88,7 +88,7 @@ class Status:
     def _behind(self) -> str:
         if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:
             return ""
-        problem = f"{self._backlog:,} records wait for Postgres and did not become fewer in {waited_s:.0f} s, so tool calls are blocked"
+        problem = f"{self._backlog:,} records wait for Postgres, no fewer than {waited_s:.0f} s ago, so tool calls are blocked"
         return f"{problem}: see the audit writers' log and Postgres"
 
     async def ready(self, *, draining: bool) -> tuple[bool, str]:

@@ -103,8 +103,8 @@ class Upstreams:
         name = dispatch.upstream
         shares = self._shares.get(name)
         if shares is not None and shares.take(call.key) is not None:
-            most = f"{shares.of(call.key)} of the {shares.total} requests that the upstream {name!r} may be sent at once"
-            raise RateLimited(f"this key is at its share, {most}; try again in 1 second", retry_after_s=1)
+            most = f"{shares.of(call.key)} of the {shares.total} requests that the upstream {name!r} gets at once"
+            raise RateLimited(f"this key has used its share, {most}; try again in 1 second", retry_after_s=1)
         door = self._doors.get(name)
         answer = _Answer(call, self._bus, door, DIALECTS[dispatch.dialect])
         try:

@@ -52,7 +52,7 @@ def _mistake(name: str, value: object) -> str:
     try:
         inspect.signature(value).bind(*usual.parameters)
     except TypeError:
-        return f"takes other arguments than it is given: write `{written}`"
+        return f"does not take the arguments that hooks get: write `{written}`"
     return ""
 
 

@@ -83,13 +83,13 @@ def _expanded(series: Sequence[PolicyStep], digest: "hashlib._Hash") -> Iterator
 
 
 def check_series(name: str, policies: Sequence[Policy]) -> None:
-    """Refuse a series that can refuse nothing, unless it says that it is meant to. Raises PolicyFailed."""
+    """Refuse a series that blocks nothing, unless it says that it is meant to. Raises PolicyFailed."""
     idle = [(policy, why) for policy in policies if (why := policy.why_idle())]
     if len(idle) < len(policies) or any(policy.is_noop for policy in policies):
         return
     why = "; ".join(f"{policy.name or type(policy).__name__}: {why}" for policy, why in idle) or "it is empty"
     raise PolicyFailed(
-        f"the policies {name!r} can refuse nothing, so every call would pass ({why}). Add a preset or rules; if all is to pass, say so by "
+        f"the policies {name!r} block nothing, so every call would pass ({why}). Add a preset or rules; if everything should pass, write "
         "`use: noop`"
     )
 

@@ -122,4 +122,4 @@ class AnswerCheck:
         except TooMuchWork:
             return "too large to be checked"
         except ValueError:
-            return "its schema is none"
+            return "its schema is not valid"

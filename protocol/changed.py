@@ -34,9 +34,9 @@ def reconciled(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     """Return `after`, in which what stands twice agrees. Raises Unclear."""
     for name in _FORM:
         if getattr(before, name) != getattr(after, name):
-            raise Unclear(f"{name} is the client's to choose: its answer is written by it")
+            raise Unclear(f"{name} cannot be changed: the client's answer depends on it")
     if not after.model or len(after.model) > 200:
-        raise Unclear("model is no name")
+        raise Unclear("model is not a valid name")
     try:
         own = DIALECTS[after.dialect].changes()
         after = own.agree(before, _system(before, after, own))
@@ -54,7 +54,7 @@ def _system(before: ChatRequest, after: ChatRequest, own: Changes) -> ChatReques
         return after
     if comes is None:
         if after.system == before.system:
-            raise Unclear("the system prompt as it came was taken away, and `system` was not changed: say in `system` what is meant")
+            raise Unclear("the original system prompt was removed and `system` was not changed: put the new prompt into `system`")
         return after
     said = texts(comes)
     if follow("system", (before.system, after.system), (None, said)):
@@ -71,7 +71,7 @@ def _check_tools(request: ChatRequest, own: Changes) -> None:
         if tool.kind in ("client", "server"):
             # where in a request it stands is no part of what it is
             if own.read_tool(tool.extra, position) != msgspec.structs.replace(tool, outer={}):
-                raise Unclear(f"{at} is of a provider's own type: what it is stands in its `extra` alone")
+                raise Unclear(f"{at} is of a provider's own type: change only its `extra`")
         elif not _OWN_NAMES[Tool].isdisjoint(tool.extra):
             raise Unclear(f"{at}.extra has what has a field of its own")
         else:
@@ -111,7 +111,7 @@ def _check_part(part: Part, turn: Turn, request: ChatRequest, at: str, own: Chan
             raise Unclear(f"{at}: `kind` is not the type that its body has")
         # a turn that goes on holds what upstream sent, as it was
         if part.dialect != request.dialect and not any(part in t.parts for t in request.turns):
-            raise Unclear(f"{at} is of the other dialect")
+            raise Unclear(f"{at} is of another dialect")
         return
     _check_extra(part, at)
     if isinstance(part, ToolUsePart):

@@ -30,7 +30,7 @@ KIND_OF_STATUS = {
 }
 """What an upstream's status means, as a Messages error type."""
 NOT_THE_CLIENTS = {
-    "authentication_error": "the gateway's key was refused by the upstream",
+    "authentication_error": "the upstream rejected the gateway's key",
     "billing_error": "the upstream refused for billing reasons",
 }
 """Failures of our account: upstream's sentence (OpenAI's repeats a part of the key) stays here, and a retry does not help."""
@@ -50,7 +50,7 @@ def upstream_sentence(payload: Any) -> str | None:
     if not isinstance(error, dict):
         return None
     if "failed_generation" in error or "failed_generation" in payload or error.get("code") == "tool_use_failed":
-        return "the upstream refused a tool call that its model wrote"
+        return "the upstream rejected a tool call that its model wrote"
     message = error.get("message")
     return message[:_MAX_MESSAGE] if isinstance(message, str) else None
 
@@ -87,9 +87,11 @@ _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
     "upstream_timeout": (504, "timeout_error", "the upstream did not answer in time"),
     "upstream_connect_timeout": (504, "timeout_error", "the upstream did not answer in time"),
     **dict.fromkeys(
-        ("upstream_unreachable", "upstream_dns", "upstream_refused", "upstream_tls", "upstream_closed", "upstream_cut"),
+        ("upstream_unreachable", "upstream_dns", "upstream_refused", "upstream_tls"),
         (502, "api_error", "the upstream cannot be reached"),
     ),
+    "upstream_closed": (502, "api_error", "the upstream closed the connection without an answer"),
+    "upstream_cut": (502, "api_error", "the upstream's answer was cut"),
     "upstream_token": (502, "api_error", "the gateway has no credentials for the upstream"),
     "gateway_descriptors": (503, "overloaded_error", "this gateway has no file descriptor left to reach the upstream; try again"),
     "upstream_encoding": (0, "api_error", "the upstream compressed its answer, although Sluice asked it not to"),

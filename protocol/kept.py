@@ -117,7 +117,7 @@ def refusal(kept: KeptAnswers, *, most_answers: int, most_bytes: int) -> Pipelin
         case "":
             return None
         case "previous":
-            return InvalidRequest("no response with this id can be gone on with", code="previous_response_not_found", param=name)
+            return InvalidRequest("there is no response with this id that can be continued", code="previous_response_not_found", param=name)
         case "item":
             message = f"the input refers to an item {kept.item[:80]!r} that is not on record: send the item itself"
             return InvalidRequest(message, code="item_not_found", param="input")

@@ -26,7 +26,7 @@ def read_time(url: str) -> float:
         with redis.Redis.from_url(url, socket_connect_timeout=_ANSWER_S, socket_timeout=_ANSWER_S) as client:
             seconds, microseconds = client.time()
     except (redis.RedisError, OSError, ValueError) as error:
-        raise AuditUnavailable("Redis does not say what time it is, and without its clock nothing old goes") from error
+        raise AuditUnavailable("Redis does not report its time, and without its clock no old rows are deleted") from error
     return float(seconds) + float(microseconds) / 1e6
 
 

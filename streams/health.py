@@ -240,5 +240,5 @@ def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
         return []
     how = "ahead of" if offset_s > 0 else "behind"
     what = f"the clock of {whose} is {span(abs(offset_s))} {how} this machine's"
-    stays = ", and nothing old goes" if abs(offset_s) > AGREE_S else ""
+    stays = ", and no old rows are deleted" if abs(offset_s) > AGREE_S else ""
     return [("failed", f"{what}, so times and the order of calls on record are wrong{stays}: run NTP on both")]

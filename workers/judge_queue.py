@@ -151,9 +151,9 @@ class JudgeQueue:
             [job_key_prefix + job_id, job_id, job, max(1, int(left_s * 1000)), self._max_depth, _WAKE_UPS, key, layout.JUDGE_TURNS_S],
         )
         if outcome == Outcome.KEY:
-            raise JudgeUnavailable("this key is at its share of the questions that may wait for a judge")
+            raise JudgeUnavailable("this key has used its share of the questions that may wait for a judge")
         if outcome != Outcome.OK:
-            raise JudgeUnavailable(f"{self._max_depth} questions wait for a judge already")
+            raise JudgeUnavailable(f"{self._max_depth} questions are already waiting for a judge")
 
     def _remember(self, call_id: str, block: int, step: int, attempt: int, until: float) -> None:
         self._attempts[call_id, block, step] = (attempt, until)

@@ -141,7 +141,7 @@ class Options(_Strict):
         if not self.monitors and not self.critical:
             raise ValueError("give `monitors`, `critical` or both: there is nothing to decide by")
         if self.threshold is not None and self.steps:
-            raise ValueError("`threshold` is short for one step: give it or `steps`")
+            raise ValueError("`threshold` is shorthand for a single step: give either it or `steps`")
         if not self.monitors and (self.steps or self.threshold is not None):
             raise ValueError("steps need `monitors`: nothing has a score")
         if self.weights and self.combine not in ("weights", "logit"):

@@ -22,9 +22,9 @@ from protocol.request import ChatRequest
 
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 _SAID: dict[Origin, str] = {
-    "user": "the user said it", "trusted": "a trusted tool's result has it", "field": "a field of an untrusted result has it",
-    "text": "only the text of an untrusted result has it", "nowhere": "neither the user nor a result has it",
-    "unasked": "the user asked for no such call",
+    "user": "given by the user", "trusted": "found in a trusted tool's result", "field": "found in a field of an untrusted result",
+    "text": "found only in the text of an untrusted result", "nowhere": "given neither by the user nor by a result",
+    "unasked": "the user did not ask for such a call",
 }  # fmt: skip
 _MOST_WHY, _MOST_ENTRIES = 5, 16
 _OPEN = ("anybody", "anyone", "everybody", "everyone", "link", "open", "public", "publish", "world")

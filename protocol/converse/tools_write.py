@@ -37,7 +37,7 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, may_force: bool) -
     usable = offered(request)
     if request.tool_choice is not None and request.tool_choice.mode == "none" and request.tools:
         if used:
-            invalid("tool_choice none cannot be said to this model's provider after tool calls; send no tools", "tool_choice")
+            invalid("tool_choice none cannot be sent to this model's provider after tool calls; send no tools", "tool_choice")
         usable = []
     part.tools = [_write_tool(draft, row, names, tool, part) for tool in usable]
     if not request.tools:

@@ -87,7 +87,7 @@ class _Message:
     def take(self, chunk: Chunk, found: list[str], events: list[Event]) -> None:
         """Take a chunk of a stream, or a whole answer. Raises RemoteProtocolError for what is neither."""
         if not self.started and chunk.candidates is None and chunk.prompt_feedback is None and chunk.usage_metadata is None:
-            raise RemoteProtocolError("upstream sent what is no answer of its dialect")
+            raise RemoteProtocolError("upstream sent something that is not an answer in its dialect")
         if chunk.usage_metadata is not None:
             self.usage, self.late_usage = chunk.usage_metadata, None
         if not self.started:

@@ -11,9 +11,9 @@ REFUSED = frozenset(
 """The provider held the answer back."""
 FAILED = {
     "MALFORMED_FUNCTION_CALL": "the model wrote a tool call that its provider could not read",
-    "UNEXPECTED_TOOL_CALL": "the model called a tool although it had none",
+    "UNEXPECTED_TOOL_CALL": "the model called a tool although the request offered none",
     "TOO_MANY_TOOL_CALLS": "the model called tools too often",
-    "MISSING_THOUGHT_SIGNATURE": "the provider misses a thought signature in the request",
+    "MISSING_THOUGHT_SIGNATURE": "the request lacks a thought signature that the provider needs",
     "MALFORMED_RESPONSE": "the model wrote an answer that its provider could not read",
     "NO_IMAGE": "the model made no image",
     "IMAGE_OTHER": "the provider could not make the image",

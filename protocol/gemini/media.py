@@ -32,7 +32,7 @@ def _data(part: MediaPart, what: str) -> dict[str, Any]:
         return {"fileData": {"fileUri": part.url, "mimeType": kind}}
     if part.url is not None:
         invalid(f"{what} in messages has a URL, which this model's provider does not fetch: send its content in base64", "messages")
-    invalid(f"{what} in messages must be in base64, and of a type that its first bytes tell", "messages")
+    invalid(f"{what} in messages must be base64, in a format that Sluice recognises by its first bytes", "messages")
 
 
 WRITER = PartWriter(text=text_parts, file=_file)

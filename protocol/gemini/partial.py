@@ -52,7 +52,7 @@ class Arguments:
     def _one(self, path: str, kind: str, value: Any, *, goes_on: bool) -> None:
         if (text := self._texts.get(path)) is not None:
             if kind != "stringValue" or not text.goes_on or not isinstance(value, str):
-                raise RemoteProtocolError("upstream said an argument twice")
+                raise RemoteProtocolError("upstream sent an argument twice")
             text.pieces.append(value)
             text.goes_on = goes_on
             return
@@ -113,7 +113,7 @@ def _into(holder: Any, step: Step, made: Any, *, is_leaf: bool) -> Any:
             holder.append(made)
     else:
         if not isinstance(holder, dict) or (is_leaf and step in holder):
-            raise RemoteProtocolError("upstream said an argument twice")
+            raise RemoteProtocolError("upstream sent an argument twice")
         holder.setdefault(step, made)
     return holder[step]
 

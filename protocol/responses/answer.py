@@ -203,7 +203,7 @@ class Answer:
         if not parts:
             return
         if len(parts) < len(seen):
-            raise RemoteProtocolError("upstream left out a part of what it said")
+            raise RemoteProtocolError("upstream's final content leaves out a part that it sent before")
         # numbers may have gaps: the list has none
         numbers = [*seen, *range(seen[-1] + 1 if seen else 0, (seen[-1] + 1 if seen else 0) + len(parts) - len(seen))]
         for number, body in zip(numbers, parts, strict=True):
@@ -246,7 +246,7 @@ class Answer:
         value = body.get(field)
         if item.kind == "computer_call" and (several := body.get("actions")) not in _EMPTY:
             if value not in _EMPTY:
-                raise RemoteProtocolError("upstream said twice what a call of a computer is to do")
+                raise RemoteProtocolError("upstream sent two actions for one computer call")
             value = {"actions": several}
         arguments = value if isinstance(value, str) else dumps(value if isinstance(value, dict) else {}).decode()
         own = {*_OF_CALL, field, *(("actions",) if item.kind == "computer_call" else ())}

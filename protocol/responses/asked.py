@@ -23,7 +23,7 @@ def check(request: ChatRequest, target: Target) -> None:
     """Refuse what the key has no family for. Raises InvalidRequest naming the parameter."""
     if request.state is not None and request.state.previous:
         # whoever puts the earlier conversation in front takes this away: no provider may be asked with half of it
-        message = "previous_response_id names no response that can be gone on with: send the whole input"
+        message = "previous_response_id names no response that can be continued: send the whole input"
         raise InvalidRequest(message, code="previous_response_not_found", param="previous_response_id")
     check_parameters(target, request.extra, "responses")
     for tool in request.tools:

@@ -25,7 +25,7 @@ from protocol.responses.cited import read_citation
 
 PartKey = tuple[str, int]
 """`content` or `summary`, and its number in the item."""
-_CHANGED = "upstream said something else at the end than before"
+_CHANGED = "upstream's final content differs from what it sent before"
 
 
 def joined(pieces: list[str]) -> str:

@@ -63,14 +63,14 @@ def test_nothing_old_goes_while_one_of_three_clocks_is_wrong(tmp_path: Path, see
             wrong.set(0)
         of_command.set(45)
         code, said = retention()
-        assert code == 2 and "45.0 days" in said and "nothing old goes while clocks differ" in said, said
+        assert code == 2 and "45.0 days" in said and "no old rows are deleted while clocks differ" in said, said
         of_command.set(0)
         assert rows(url, CALLS) == [(4,)]
 
         # the writer, by itself
         of_postgres.set(45)
         [(state, sentence)] = clock(url)
-        assert state == "failed" and "the clock of PostgreSQL is 45.0 days ahead" in sentence and "nothing old goes" in sentence
+        assert state == "failed" and "the clock of PostgreSQL is 45.0 days ahead" in sentence and "no old rows are deleted" in sentence
         runtime = Runtime(config=Config.model_validate({"retention": {"everything": 30}}), redis_url=valkey.url, database_url=url, name="w")
 
         async def writer() -> None:

@@ -140,7 +140,7 @@ ZIPPED = Reply(b"\x1f\x8b\x08\x00zip", content_type="text/event-stream", headers
         ("refused", None, 502, "upstream_refused", "the upstream cannot be reached", "refused"),
         ("dns", None, 502, "upstream_dns", "the upstream cannot be reached", "no-such-host.invalid"),
         ("tls", None, 502, "upstream_tls", "the upstream cannot be reached", "SSL"),
-        ("told", CUT, 200, "upstream_cut", "the upstream cannot be reached", "closed the connection before its answer was complete"),
+        ("told", CUT, 200, "upstream_cut", "the upstream's answer was cut", "closed the connection before its answer was complete"),
         ("told", ZIPPED, 502, "upstream_encoding", "the upstream compressed its answer", "compressed"),
         ("told", SILENT, 504, "upstream_timeout", "the upstream did not answer in time", "silent for too long"),
     ],

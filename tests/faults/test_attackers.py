@@ -124,7 +124,7 @@ async def test_uploads_that_do_not_end(product: Product, figure: Figure) -> None
         limited = next(h.result() for h in heads if h.result()[9:12] == b"429")
         slow = next(h.result() for h in heads if h.result()[9:12] == b"408")
     assert set(said) == {b"429", b"408"} and said[b"408"] >= 1, said
-    assert b'"type":"rate_limit_error"' in limited and b"retry-after: 1" in limited and b"this key is at its share" in limited
+    assert b'"type":"rate_limit_error"' in limited and b"retry-after: 1" in limited and b"this key has used its share" in limited
     assert b'"type":"timeout_error"' in slow and b"retry-after: 1" in slow
     figure("25 unfinished uploads of 8 MiB by one key: growth of the gateway", most - before, "MB")
     assert most - before < UPLOAD_BYTES / 2**20 * 2

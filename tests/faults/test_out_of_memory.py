@@ -73,7 +73,7 @@ async def test_ready_warns_of_records_that_wait_and_do_not_become_fewer(monkeypa
         now[0] += ready_and_metrics.SCHEMA_S
     now[0] += ready_and_metrics.SCHEMA_S
     [said] = looked.warnings
-    assert said.startswith("4,000 records wait for Postgres and did not become fewer in 35 s, so tool calls are blocked: see")
+    assert said.startswith("4,000 records wait for Postgres, no fewer than 35 s ago, so tool calls are blocked: see")
     bus.redis.backlog = 3_999
     await looked._look_at_backlog()
     assert looked.warnings == []

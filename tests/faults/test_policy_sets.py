@@ -131,7 +131,7 @@ def test_processes_with_fewer_shards_than_a_gateway_are_named(product: Product) 
     product.start("audit", "policy")
     product.config_file.write_text(yaml.safe_dump(strict() | {"shards": 3}))
     product.start("gateway")
-    wait_for(lambda: "has `shards: 3`, and processes have fewer: " in httpx.get(f"{product.url}/ready").text, what="the warning")
+    wait_for(lambda: "has `shards: 3`, and these processes have fewer: " in httpx.get(f"{product.url}/ready").text, what="the warning")
     config = load_config(product.config_file)
     found = wait_for(
         lambda: [

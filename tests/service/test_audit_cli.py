@@ -302,7 +302,7 @@ def test_show_tells_what_went_wrong(url: str) -> None:
     asyncio.run(insert())
     shown = audit("show", call).stdout.splitlines()
     at = shown.index("what went wrong")
-    assert shown[at + 1 : at + 3] == ["nobody listens there (upstream_refused): http://h:1: Connection \\x1b[2J refused", "another"]
+    assert shown[at + 1 : at + 3] == ["it refused the connection (upstream_refused): http://h:1: Connection \\x1b[2J refused", "another"]
     # what was done to it later is no cause
     assert [line[:8] for line in shown if "asked by the user" in line] == ["redacted"] and shown[2].endswith("by owner: asked by the user")
 

@@ -41,7 +41,7 @@ def page(browser: httpx.Client, path: str) -> str:
     except httpx.TransportError:
         return "cut"
     assert answer.text.rstrip().endswith("</html>"), answer.text[-200:]
-    assert answer.status_code == 200 or "The pages are away" in answer.text, answer.text
+    assert answer.status_code == 200 or "The pages are unavailable" in answer.text, answer.text
     return str(answer.status_code)
 
 

@@ -38,7 +38,7 @@ def test_a_want_of_descriptors_is_not_the_keys_fault() -> None:
     admission = Admission(Limits(open_calls=64, key_calls=1000), most_calls=8)
     assert [len(places(admission, key)) for key in "abc"] == [4, 2, 1]
     for key in "ab":
-        with pytest.raises(Overloaded, match="this gateway has file descriptors for 8 open calls only") as refused:
+        with pytest.raises(Overloaded, match="this gateway has file descriptors for only 8 open calls") as refused:
             admission.take(KEYS[key])
         assert (refused.value.http_status, refused.value.error_code, refused.value.retry_after_s) == (503, "gateway_descriptors", 1)
     # its own bound is its own, whatever there are descriptors for

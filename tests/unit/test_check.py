@@ -67,8 +67,8 @@ def test_a_series_that_can_refuse_nothing_is_a_mistake_unless_it_says_noop(steps
     decides = "policies:\n  default: [{use: tool_rules, deny: [{tool: x}]}]\n"
     for name, line in (("other", 3), ("default", 2)):
         [found] = said(f"{decides if line == 3 else 'policies:' + chr(10)}  {name}: {steps}\n")
-        assert found.startswith(f"error {line}: policies.{name}: the policies {name!r} can refuse nothing, so every call would pass (")
-        assert why in found and found.endswith("if all is to pass, say so by `use: noop`")
+        assert found.startswith(f"error {line}: policies.{name}: the policies {name!r} block nothing, so every call would pass (")
+        assert why in found and found.endswith("if everything should pass, write `use: noop`")
     if steps != "[]":
         assert said(f"policies:\n  default: {steps[:-1]}, {{use: noop}}]\n")[0].startswith("warning 2: policies.default: EVERYTHING PASSES")
         [found] = said(f"{decides}  other: {steps[:-1]}, {{use: tool_rules, deny: [{{}}]}}]\n")
@@ -145,7 +145,7 @@ def test_hooks_that_nothing_would_call_are_named_with_file_and_line(tmp_path: Pa
     wanted = {
         7: "on_toolcall is no hook, so nothing would ever call it; did you mean 'on_tool_call'?",
         9: "on_text is a NoneType and no method: write `def on_text(self, text, block)`",
-        11: "on_other is a staticmethod and no method", 13: "on_judgement takes other arguments than it is given",
+        11: "on_other is a staticmethod and no method", 13: "on_judgement does not take the arguments that hooks get",
         15: "onTextEnd is no hook, so nothing would ever call it; did you mean 'on_text_end'?",
         16: "on_tool_call is a property and no method", 4: "on_request waits or yields",
     }  # fmt: skip

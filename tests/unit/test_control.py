@@ -372,7 +372,7 @@ def test_a_series_asks_no_more_often_than_there_may_be_questions() -> None:
         ({"monitors": [{"use": "model"}]}, r"monitors\.0\.model: Field required"),
         ({"monitors": [{"use": "model", "model": "m", "view": "all"}]}, r"monitors\.0\.view: "),
         ({"monitors": fixed(0.1) * 2}, "two monitors are called 'm0'"),
-        ({"monitors": fixed(0.1), "threshold": 0.5, "steps": STEPS}, "`threshold` is short for one step"),
+        ({"monitors": fixed(0.1), "threshold": 0.5, "steps": STEPS}, "`threshold` is shorthand for a single step"),
         ({"monitors": fixed(0.1), "threshold": 0}, "threshold: "),
         ({"monitors": fixed(0.1), "steps": [{"at": 0.5, "do": "defer"}]}, r"steps\.0: `do: defer` and `model` go together"),
         ({"monitors": fixed(0.1), "steps": [{"at": 0.5, "do": "block", "model": "m"}]}, r"steps\.0: `do: defer` and `model` go together"),

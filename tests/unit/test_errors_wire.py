@@ -85,7 +85,7 @@ def test_context_overflow_and_headers() -> None:
             "openai",
             400,
             b'{"error":{"message":"m","failed_generation":"rm"}}',
-            ("invalid_request_error", "the upstream refused a tool call that its model wrote"),
+            ("invalid_request_error", "the upstream rejected a tool call that its model wrote"),
         ),
         ("openai", 400, b'{"error":{"message":7}}', ("invalid_request_error", "the upstream answered with status 400")),
         ("openai", 400, b'{"code":"Client specified an invalid argument","error":"the prompt"}', ("invalid_request_error", "the prompt")),
@@ -97,7 +97,7 @@ def test_context_overflow_and_headers() -> None:
             "openai",
             400,
             b'{"error":"m","failed_generation":"rm"}',
-            ("invalid_request_error", "the upstream refused a tool call that its model wrote"),
+            ("invalid_request_error", "the upstream rejected a tool call that its model wrote"),
         ),
         (
             "openai",

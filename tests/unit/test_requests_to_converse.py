@@ -141,7 +141,7 @@ def test_the_choice_of_a_tool(choice: Any, model: str, want: Any, dropped: tuple
 
 def test_no_choice_means_no_tools_and_after_calls_it_is_refused() -> None:
     assert "toolConfig" not in chat(tools=[TOOL], tool_choice="none")[0]
-    with pytest.raises(InvalidRequest, match="none cannot be said"):
+    with pytest.raises(InvalidRequest, match="none cannot be sent"):
         chat(messages=called(), tools=[TOOL], tool_choice="none")
 
 

@@ -152,7 +152,7 @@ class OwnedCall:
         self.session = self.session.anew()
         self._outputs, self._records, self.decided = [], [r for r in self._records if isinstance(r, EventRecord)], Decided()
         self._end, self.open_lookup, self.new_lookup = "", None, None
-        self.refuse(PolicyFailed(f"this request took over {STEP_CPU_S:g} s to check: it was given up"))
+        self.refuse(PolicyFailed(f"checking this request took over {STEP_CPU_S:g} s and was stopped"))
 
     def give_up(self, entry: Entry | None = None) -> None:
         """End this call: a step took too long. What its session holds is not to be trusted; the `entry` that it was about is on record."""

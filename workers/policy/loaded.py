@@ -33,7 +33,7 @@ class LoadedPolicies:
         for name, (policies, _) in self.series.items():
             check_series(name, policies)
             if name == "default" and all(policy.why_idle() for policy in policies):
-                log.warning("everything passes: the policies `default` can refuse nothing")
+                log.warning("everything passes: the policies `default` block nothing")
         self.revisions = [f"{name}@{revision}" for name, (_, revision) in self.series.items()]
         """`NAME@REVISION` of each."""
 

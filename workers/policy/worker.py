@@ -156,7 +156,7 @@ class PolicyWorker:
             detail = f"worker {self.name}" + (", the one before died in it" if claimed.died_in_it else "")
             call.note("takeover", moment(), detail, now_ms())
             if claimed.is_hopeless:
-                error = PolicyFailed("the workers that took this call died on it")
+                error = PolicyFailed("every worker that took this call died while processing it")
         if not claimed.policy:
             # pinned with the first release, as the call's own record came with it
             call.pin = (name, revision)
