@@ -67,31 +67,31 @@ class _Strict(BaseModel):
 
 
 class Price(_Strict):
-    """What a provider takes for a million tokens, in any currency. Only measurements read it (docs/eval.md)."""
+    """A provider's price for a million tokens, in any currency. Only measurements read it (docs/eval.md)."""
 
     input: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    """For a million tokens of requests."""
+    """For a million input tokens."""
     output: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    """For a million tokens of answers."""
+    """For a million output tokens."""
 
 
 class ModelRoute(_Strict):
     """Models whose name matches `match` or is among `names` go to `upstream`; the first route that takes a model wins."""
 
     match: str = ""
-    """Shell pattern (`*`, `?`, `[...]`) of whole names. GET /v1/models lists no patterns."""
+    """Shell pattern (`*`, `?`, `[...]`) that the whole name must match. GET /v1/models lists no patterns."""
     upstream: Name
     """The key of the upstream under `upstreams`; or `script`, which plays files (docs/scripts.md), in the client's dialect;
     `script-openai` and `script-anthropic` always in theirs."""
     names: tuple[ModelName, ...] = ()
     """Whole names, which GET /v1/models lists. A route needs `match`, `names` or both."""
     server_tools: tuple[dict[str, Any], ...] = ()
-    """Server tools added to each request of the keys that may use their family, as the provider's own objects; upstreams of the dialect
-    `anthropic` only (docs/tools.md)."""
+    """Server tools to add to each request of keys that may use their family, as the provider's own objects. Only for upstreams of the
+    dialect `anthropic` (docs/tools.md)."""
     mcp_servers: tuple[dict[str, Any], ...] = ()
-    """MCP servers likewise, for keys with the family `mcp`."""
+    """MCP servers to add likewise, for keys with the family `mcp`."""
     price: Price | None = None
-    """What its models cost: `sluice eval` says what judges cost that have one."""
+    """What its models cost. `sluice eval` uses it to report the cost of judges."""
 
     @model_validator(mode="after")
     def _adds_what_is_known(self) -> "ModelRoute":
@@ -157,22 +157,22 @@ class Key(_Strict):
         tuple[Role, ...],
         Setting("role", "client, auditor, admin or monitor; may be repeated.", f"a role is one of {', '.join(get_args(Role))}"),
     ] = ("client",)
-    """`client` makes calls, `auditor` reads the record and `/metrics`, `admin` logs in to the pages as an auditor does, switches debug logs
-    and sees who read what (docs/pages.md), `monitor` reads `/metrics`."""
+    """`client` makes calls. `auditor` reads the record and `/metrics`. `admin` logs in to the pages like an auditor, switches debug logs,
+    and sees who read what (docs/pages.md). `monitor` reads `/metrics`."""
     policies: Annotated[tuple[Name, ...], Setting("policy", "Policy it may use; first is default.", f"a policy's name {RIGHT_NAME}")] = (
         "default",
     )
-    """Series of policies that it may use; the first is its default."""
+    """Policies that it may use. The first is its default."""
     server_tools: Annotated[
         tuple[Name, ...],
         Setting("server-tool", "Family of tools run by the provider that it may use.", f"the name of a family of tools {RIGHT_NAME}"),
     ] = ()
-    """Families of tools run by the provider that its requests may use: `web_search`, `code_execution`, `mcp` and others (docs/tools.md)."""
+    """Families of provider-run tools that its requests may use: `web_search`, `code_execution`, `mcp` and others (docs/tools.md)."""
     calls: Annotated[
         Annotated[int, Field(ge=1, le=MAX_KEY_CALLS)] | None,
         Setting("calls", "Open calls on one gateway, instead of limits.key_calls.", f"a number of open calls is 1 to {MAX_KEY_CALLS}"),
     ] = None
-    """Its open calls on one gateway, instead of `limits.key_calls`."""
+    """The most open calls it may have on one gateway, instead of `limits.key_calls`."""
     keepalive_s: Annotated[
         Annotated[int, Field(ge=1, le=60)] | None,
         Setting(
@@ -206,81 +206,81 @@ class Limits(_Strict):
     """Every bound and timer. `_s` seconds, `_bytes` bytes."""
 
     body_bytes: int = MAX_BODY_BYTES
-    """A request body past this is refused with 413."""
+    """The largest request body. A larger one gets 413."""
     output_bytes: int = MAX_OUTPUT_BYTES
-    """What upstream may send in one call; past it the call ends."""
+    """The most that an upstream may send in one call. Past it the call ends."""
     event_bytes: int = MAX_EVENT_BYTES
-    """One tool call's arguments past this are blocked. One SSE event past six times this ends the call (a JSON escape can take six bytes
-    for one), unless `output_bytes` does before."""
+    """The largest arguments of one tool call. Larger ones are blocked. One SSE event of more than six times this ends the call (a JSON
+    escape can take six bytes for one)."""
     upload_bytes: int = 256 * 2**20
-    """Request bodies of one gateway that come in or wait to be sent upstream; past it 503. A key may have as much as is still free; past it
-    429. At least twice `body_bytes`."""
+    """All request bodies that one gateway is receiving or has not yet sent upstream. Past it 503. A key may use as much as is still free;
+    past that 429. At least twice `body_bytes`."""
     body_s: float = 120.0
-    """How long a request body may take to come; past it 408."""
+    """How long a request body may take to arrive. Past it 408."""
     open_calls: int = 5_000
-    """Open calls of one gateway; past it 503. A key may have as many as are still free; past it 429."""
+    """Open calls of one gateway. Past it 503. A key may have as many as are still free; past that 429."""
     key_calls: int = 100
-    """Open calls of one key on one gateway that other keys used in the last minute; past it 429. A key alone has half of `open_calls`. A
-    key's own `calls` goes before."""
+    """Open calls of one key on a gateway that other keys used in the last minute. Past it 429. A key that is alone may have half of
+    `open_calls`. A key's own `calls` takes precedence."""
     queue: int = 2_000
-    """Calls on the dispatch stream (open and waiting) per shard; past it 503."""
+    """Calls on the dispatch stream (open and waiting) per shard. Past it 503."""
     backlog: int = 1_000_000
-    """Audit entries not yet in Postgres; past it new calls get 503."""
+    """Audit entries not yet in Postgres. Past it new calls get 503."""
     memory_share: float = 0.7
-    """Share of Redis maxmemory in use past which new calls get 503."""
+    """Share of Redis' `maxmemory` in use. Past it new calls get 503."""
     claim_s: float = 5.0
-    """A call that no worker claimed in this time gets 503, before anything is paid for."""
+    """How long a call waits for a worker to claim it. Past it 503, before anything is paid for."""
     lease_s: float = 5.0
-    """A worker silent for this long loses its calls to another."""
+    """How long a worker may be silent before another takes its calls over."""
     activity_s: float = 30.0
-    """Worker silence (no output, no keepalive) after which the gateway ends a call."""
+    """How long a worker may send nothing for a call, no output and no keepalive, before the gateway ends it."""
     keepalive_s: float = 10.0
-    """How often a worker sends a keepalive for a call whose client was sent nothing. The client sees the first after 8 to 10 s (until then
-    headers wait for a true status), then one each 10 to 11 s."""
+    """How often a worker sends a keepalive while the client gets nothing else. The client sees the first after 8 to 10 s (until then
+    headers wait for the real status), then one every 10 to 11 s."""
     first_byte_s: float = 600.0
-    """Upstream's time to the first byte."""
+    """How long an upstream may take to send the first byte."""
     dispatches: Annotated[int, Field(ge=1, le=MAX_SEGMENTS)] = MAX_SEGMENTS
-    """Requests that one call may send upstream: of a turn that pauses or is deferred. Past it the turn ends, and what would be deferred is
-    blocked."""
+    """Requests that one call may send upstream, for a turn that pauses or is deferred. Past it the turn ends, and a call that would be
+    deferred is blocked."""
     idle_s: float = 600.0
-    """Upstream's silence between bytes."""
+    """How long an upstream may be silent between bytes."""
     connect_s: float = 10.0
-    """Time to connect to upstream."""
+    """How long connecting to an upstream may take."""
     call_s: float = 1800.0
-    """A call's whole time."""
+    """How long a whole call may take."""
     client_stall_s: float = 60.0
-    """A client that reads nothing, or sends nothing of its request body, for this long is closed; the latter with 408."""
+    """How long a client may read nothing, or send nothing of its request body, before its connection is closed; in the second case with
+    408."""
     client_idle_s: Annotated[float, Field(gt=0)] = 75.0
-    """How long a client's connection is kept after its last answer. A proxy in front should keep its own for less: a request must not meet
-    the close."""
+    """How long a client's connection stays open after its last answer. A proxy in front should keep its own for less, or a request may
+    arrive as it closes."""
     unsent_bytes: Annotated[int, Field(ge=256 * 1024)] = 1 * 2**20
-    """Unsent bytes to a client, or bytes not yet processed, past which upstream is not read; workers say each 128 KiB how far they are."""
+    """Bytes not yet sent to a client, or not yet processed by a worker. Past it the upstream is not read. Workers report every 128 KiB."""
     judge_s: float = 30.0
-    """Deadline of a judgement where the policy sets none."""
+    """How long a judgement may take if the policy sets no deadline."""
     commit_s: float = 30.0
     """How long a tool call waits for its commit before it is blocked with `audit_unavailable`."""
     max_calls: int = 500
-    """Calls one policy worker holds; those of one API key at most four fifths, so that others find room."""
+    """Calls that one policy worker holds. One API key may have four fifths of them, so that there is room for others."""
     reply_entries: int = 50_000
-    """Unread entries on a gateway's reply stream past which releases wait."""
+    """Unread entries on a gateway's reply stream. Past it releases wait."""
     audit_read_s: float = 10.0
-    """How long Postgres may take over one query of the audit API; past it 503, and where it is silent the connection is cut."""
+    """How long Postgres may take for one query of the audit API. Past it 503, and if Postgres is silent the connection is closed."""
     redis_silent_s: float = 5.0
-    """Redis silent for this long while it owes an answer: the connection is cut and made anew."""
+    """How long Redis may take to answer before the connection is closed and opened again."""
     ended_ttl_s: float = 60.0
-    """How long the keys that say that a call has ended stay in Redis; what came on its stream, and what was judged or looked up for it,
-    stays 5 s at most."""
+    """How long Redis keeps the keys that mark a call as ended. Its stream, judgements and lookups stay 5 s at most."""
     call_ttl_s: float = 7200.0
-    """The net under open calls' keys: they expire this long after the last touch."""
+    """How long after their last use the keys of open calls expire, if nothing else deletes them."""
     body_ttl_s: float = 86400.0
-    """The net under request bodies, which the audit writer reads from Redis and deletes after its commit."""
+    """How long a request body stays in Redis if the audit writer does not delete it after its commit."""
     drain_s: float = 25.0
-    """Grace of a stopping process."""
+    """How long a stopping process may take to finish."""
     seal_s: float = 2.0
-    """How often audit writers seal the calls that ended and whose records are all in Postgres. Seals wait for up to 30 s while records come
-    faster than they are written."""
+    """How often audit writers seal calls that have ended, once all their records are in Postgres. Seals wait up to 30 s while records
+    arrive faster than they are written."""
     checkpoint_s: float = 60.0
-    """How often an audit writer writes a checkpoint over all seals, when there are new ones."""
+    """How often an audit writer writes a checkpoint over all seals, if there are new ones."""
 
     @model_validator(mode="after")
     def _bounds_something(self) -> "Limits":
@@ -305,43 +305,43 @@ class Config(_Strict):
     """The whole file. Unknown keys are refused with their place."""
 
     upstreams: dict[Name, Upstream] = {}
-    """Providers by a name of yours; `demo` and `script` are the built-in ones'."""
+    """Providers, by names that you choose. `demo` and `script` are built in."""
     models: tuple[ModelRoute, ...] = ()
-    """Which model goes to which upstream. The first route that takes a model wins."""
+    """Which model goes to which upstream. The first route that matches wins."""
     policies: Annotated[dict[Name, Annotated[tuple[PolicyStep, ...], Field(max_length=MAX_SERIES)]], Field(min_length=1)] = Field(
         default_factory=lambda: dict(_SHIPPED)
     )
-    """Series of policies by name; requests and keys use `default` where they name no other. Where a file names none, the shipped ones hold:
-    also who adds upstreams first has a gateway that controls."""
+    """Policies by name, each a series. Requests and keys that name none use `default`. A file without `policies` gets the ones that ship
+    with Sluice, so that a gateway always controls something."""
     limits: Limits = Limits()
     """Bounds and timers."""
     durability: Durability = "default"
-    """What must be stored before a client gets something (docs/operations.md#durability). All processes must read the same."""
+    """What must be stored before the client gets it (docs/operations.md#durability). All processes must have the same value."""
     keys: tuple[Key, ...] = ()
-    """API keys beside those in the database."""
+    """API keys, besides those in the database."""
     debug: Debug = Debug()
     """Which calls have debug logs (docs/debug-logs.md)."""
     unknown: tuple[Unmodelled, ...] = ()
-    """What is not modelled and may pass all the same, by the name with which it is recorded as withheld: `block foo`, `event bar`
-    (docs/tools.md#what-is-not-modelled)."""
+    """Content that Sluice does not know and that may pass all the same, by the name under which the record lists it as withheld: `block
+    foo`, `event bar` (docs/tools.md#what-is-not-modelled)."""
     betas: tuple[Beta, ...] = ()
-    """Names that clients may send in `anthropic-beta` beyond those that Sluice knows (docs/tools.md#beta-headers)."""
+    """Names that clients may send in `anthropic-beta`, besides those that Sluice knows (docs/tools.md#beta-headers)."""
     text_calls: Literal["decide", "pass"] = "decide"
-    """What happens to text that a client may read as a tool call, where a policy decides about calls: it is decided like one, or passes
-    (docs/tools.md#calls-written-as-text)."""
+    """What to do with text that a client may read as a tool call, if a policy decides about calls. `decide`: decide it like a call; `pass`:
+    let it pass (docs/tools.md#calls-written-as-text)."""
     notices: NoticeForm = "full"
-    """What a client reads in place of what was withheld. full: the rule, the policy and the judge's figures; plain: none of these; silent:
-    `[not executed]` or `[withheld]` (docs/policies.md#notices)."""
+    """What a client reads in place of blocked content. `full`: the rule, the policy and the judge's figures; `plain`: none of these;
+    `silent`: `[not executed]` or `[withheld]` (docs/policies.md#notices)."""
     private_urls: Literal["refuse", "pass"] = "refuse"
-    """What happens to requests with a URL of an image or file that points into the operator's own network: servers fetch them."""
+    """What to do with requests that hold the URL of an image or file in the operator's own network, which a server might fetch."""
     demo: bool | None = None
-    """Whether the built-in models `demo`, `demo-openai` and `demo-anthropic` answer (docs/demo.md). Unset: only where `models` names no
-    other."""
+    """Whether the built-in models `demo`, `demo-openai` and `demo-anthropic` answer (docs/demo.md). Unset: only if `models` names no
+    others."""
     exact_keys: tuple[str, ...] = ()
-    """Tools whose programs tell keys apart that differ in case or form only, as a free map of environment variables needs it. Of other
-    tools such arguments are blocked (docs/policies.md#blocks-and-tool-calls)."""
+    """Tools that distinguish keys that differ only in case or Unicode form, as a free map of environment variables does. For other tools
+    such arguments are blocked (docs/policies.md#blocks-and-tool-calls)."""
     exact_integers: tuple[str, ...] = ()
-    """Tools whose programs read integers beyond 2^53 - 1 exactly. Of other tools such arguments are blocked."""
+    """Tools that read integers beyond 2^53 - 1 exactly. For other tools such arguments are blocked."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
     """Into how many parts the streams in Redis are split. All processes must read the same."""
     pages: Pages = Pages()

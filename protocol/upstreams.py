@@ -75,70 +75,69 @@ class Upstream(BaseModel):
     dialect: KnownDialect
     """Which API it speaks."""
     door: DoorName = "plain"
-    """How requests reach it: with a key at an address of its own, or as Azure, Google's Vertex AI or Amazon Bedrock want them."""
+    """How requests reach it: with a key at its own address, or the way Azure, Google's Vertex AI or Amazon Bedrock require."""
     base_url: Annotated[str, AfterValidator(_check_base_url)] = ""
-    """Its address: with `/v1` at the end for `openai` and `responses`, without it for `anthropic`. A query is sent with each request. For
-    `azure` the address of the resource; `vertex` and `bedrock` know theirs, and take another host where this names one."""
+    """Its address: ending in `/v1` for `openai` and `responses`, without it for `anthropic`. A query in it is sent with each request. For
+    `azure`, the address of the resource. `vertex` and `bedrock` know their address; set it only to use another host."""
     api_key_env: str | None = None
-    """The environment variable that holds its key. Without it and `api_key_file`, requests go without a key."""
+    """The environment variable with its key. Without it and without `api_key_file`, requests go without a key."""
     api_key_file: str | None = None
-    """The file that holds its key; it goes before `api_key_env`."""
+    """The file with its key. It takes precedence over `api_key_env`."""
     key_header: HeaderName | None = None
-    """The header that its key goes into, instead of the dialect's or the door's own. `authorization` has `Bearer` before the key."""
+    """The header for its key, instead of the dialect's or door's own. `authorization` puts `Bearer` before the key."""
     deployment: Part | None = None
-    """Azure: the deployment, for addresses of the older kind, which hold it (`/openai/deployments/NAME`). Unset: the `v1` API, where the
-    model that a client names is the deployment."""
+    """Azure: the deployment, for older addresses that contain it (`/openai/deployments/NAME`). Unset: the `v1` API, where the model that a
+    client names is the deployment."""
     api_version: Part | None = None
-    """Azure: `api-version` of each request; `deployment` needs one."""
+    """Azure: the `api-version` of each request. `deployment` needs one."""
     tenant: Part | None = None
-    """Azure: the directory that gives tokens to `client_id`, instead of a key."""
+    """Azure: the directory that issues tokens to `client_id`, instead of a key."""
     client_id: Part | None = None
-    """Azure: the application that asks for tokens."""
+    """Azure: the application that requests tokens."""
     client_secret_env: str | None = None
-    """The environment variable that holds its secret."""
+    """The environment variable with its secret."""
     client_secret_file: str | None = None
-    """The file that holds its secret; it goes before `client_secret_env`."""
+    """The file with its secret. It takes precedence over `client_secret_env`."""
     scope: Literal["https://ai.azure.com/.default", "https://cognitiveservices.azure.com/.default"] | None = None
-    """Azure: what the token is for. Unset: the first one, with `deployment` the second."""
+    """Azure: the scope of the token. Unset: the first one, or the second with `deployment`."""
     project: Part | None = None
-    """Vertex: the project that pays."""
+    """Vertex: the project to bill."""
     location: Part | None = None
-    """Vertex: where models run, as `europe-west1` or `global`."""
+    """Vertex: where models run, such as `europe-west1` or `global`."""
     credentials_file: str | None = None
-    """Vertex: the key of a service account, as JSON. Bedrock: a file of the form of `~/.aws/credentials`, of which the section `default` is
-    read, with keys that stand in it."""
+    """Vertex: the key of a service account, as JSON. Bedrock: a file like `~/.aws/credentials`, whose section `default` holds the keys."""
     region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]{1,20}){1,3}-[0-9]{1,2}$")] | None = None
-    """Bedrock: where models run, as `eu-central-1`."""
+    """Bedrock: where models run, such as `eu-central-1`."""
     service: Literal["bedrock", "bedrock-mantle"] | None = None
-    """Bedrock: `bedrock` is its own API (dialect `converse`; `anthropic` for Claude), `bedrock-mantle` the one that speaks the dialects of
-    others. Unset: `bedrock`."""
+    """Bedrock: `bedrock` is its own API (dialect `converse`, or `anthropic` for Claude); `bedrock-mantle` speaks the dialects of other
+    providers. Unset: `bedrock`."""
     access_key_env: str | None = None
-    """Bedrock: the environment variable with the id of the key that signs requests, instead of an API key."""
+    """Bedrock: the environment variable with the id of the access key that signs requests, instead of an API key."""
     secret_key_env: str | None = None
-    """Bedrock: the one with its secret."""
+    """Bedrock: the environment variable with its secret."""
     session_token_env: str | None = None
-    """Bedrock: the one with the token of a key that is for a time only."""
+    """Bedrock: the environment variable with the session token of a temporary key."""
     headers: dict[str, str] = {}
-    """Sent with each request; an `anthropic-beta` among them is joined with the request's own names. Values of 8 characters or more are
+    """Headers to send with each request. An `anthropic-beta` is joined with the request's own names. Values of 8 characters or more are
     masked in error answers, like the key."""
     native_tools: bool = True
-    """False: its models have no tool calls of their own; tools go into the prompt and calls are read out of the text (docs/tools.md)."""
+    """False: its models have no native tool calls. Sluice puts tools into the prompt and reads calls from the text (docs/tools.md)."""
     calls: Annotated[int, Field(ge=1)] | None = None
-    """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Set it to what the
-    provider takes, so that one key does not use it up. Unset: no bound."""
+    """Requests that one gateway sends it at once. A key may have as many as are still free; past that 429. Set it to what the provider
+    accepts, so that one key does not use it all. Unset: no bound."""
     limit_headers: bool = False
-    """Do clients see the headers in which it says how much of its limits is left (`anthropic-ratelimit-*`, `x-ratelimit-*`)? They are those
-    of the operator's account, for all keys together. `retry-after`, `retry-after-ms` and `x-should-retry` of its errors always go on."""
+    """Whether clients get the headers that say how much of its rate limits is left (`anthropic-ratelimit-*`, `x-ratelimit-*`). These limits
+    are the operator's, for all keys together. Clients always get `retry-after`, `retry-after-ms` and `x-should-retry` of its errors."""
     sealed: Literal["allow", "withhold"] = "allow"
-    """What becomes of signatures, encrypted reasoning and the like, which only the provider can read and so no policy can. `allow`: they go
-    to clients that ask for them (Responses with `include: ["reasoning.encrypted_content"]`, Messages with `thinking`), and the call's
-    record counts them in an event `sealed`. `withhold`: they go to no client, and what else a block holds goes without them. An agent then
-    cannot send reasoning back to this provider."""
+    """What to do with signatures, encrypted reasoning and other content that only the provider can read, so that no policy can. `allow`:
+    clients that ask for it get it (Responses with `include: ["reasoning.encrypted_content"]`, Messages with `thinking`), and the call's
+    record counts it in an event `sealed`. `withhold`: no client gets it, and the rest of a block goes out without it. An agent then cannot
+    send reasoning back to this provider."""
     guided: Guided = ""
-    """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`. Empty: not at all."""
+    """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`. Empty: it takes none."""
     judge_reply: JudgeReply | None = None
-    """In which form its models are asked for a judgement; `json_object` is for `openai` only. Unset: judge workers learn it from what the
-    upstream refuses (docs/policies.md#tool_judge)."""
+    """The form in which its models are asked for a judgement. `json_object` is for `openai` only. Unset: judge workers find out which form
+    the upstream accepts (docs/policies.md#tool_judge)."""
 
     @model_validator(mode="after")
     def _guides_what_it_can(self) -> "Upstream":

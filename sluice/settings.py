@@ -32,7 +32,7 @@ HANDED_FILE = "run/config.yaml"
 ADDRESS_FILE = "run/address"
 """In the data directory: where its gateway is, as a client on this machine sees it."""
 COMPOSE = {
-    "REDIS_GATEWAY_PASSWORD": ("Passwords: letters and digits only, as they become part of addresses. One for each Redis user,", ""),
+    "REDIS_GATEWAY_PASSWORD": ("Passwords of letters and digits only, because they become part of URLs. One for each Redis user,", ""),
     "REDIS_POLICY_PASSWORD": ("", ""),
     "REDIS_JUDGE_PASSWORD": ("", ""),
     "REDIS_AUDIT_PASSWORD": ("", ""),
@@ -43,9 +43,9 @@ COMPOSE = {
     "POSTGRES_POLICY_PASSWORD": ("", ""),
     "POSTGRES_AUDIT_PASSWORD": ("", ""),
     "POSTGRES_PAGES_PASSWORD": ("", ""),
-    "REDIS_MAXMEMORY": ("New calls are refused before Redis holds this much.", "1gb"),
+    "REDIS_MAXMEMORY": ("Redis' memory. New calls are refused before it is full.", "1gb"),
     "REDIS_APPENDFSYNC": (
-        "`always`: a host that fails takes nothing with it, each chunk waits for the disk twice. `everysec`: up to a second is lost.",
+        "`always`: a host that fails loses nothing, but each chunk waits for the disk twice. `everysec`: up to a second is lost.",
         "everysec",
     ),
     "CONFIG_FILE": ("The configuration file on the host; begins with ./ or /.", "./deploy/sluice.yaml"),
@@ -86,13 +86,13 @@ class Settings(BaseSettings):
     )
     database_url: str = Field(default="", description="PostgreSQL 15+.", examples=["postgresql://sluice:password@postgres:5432/sluice"])
     gateway_database_password: str = Field(
-        default="", description="With it `sluice migrate` makes the database login sluice_gateway, which may read."
+        default="", description="`sluice migrate` creates the database login sluice_gateway with this password. It may read."
     )
-    policy_database_password: str = Field(default="", description="Likewise sluice_policy, for policy workers.")
-    audit_database_password: str = Field(default="", description="Likewise sluice_audit, for audit writers, which may read and insert.")
+    policy_database_password: str = Field(default="", description="Password of the login sluice_policy, for policy workers.")
+    audit_database_password: str = Field(default="", description="Password of the login sluice_audit, for writers. It may read and insert.")
     pages_database_password: str = Field(
         default="",
-        description="Likewise sluice_pages, for pages and the audit API, which may read, and write logins, reviews and who reads.",
+        description="Password of the login sluice_pages, for pages and the audit API. It may read, and write logins, reviews and reads.",
     )
     data_dir: Path = Field(default=Path(".sluice"), description="Where `sluice up` keeps its embedded servers, logs and key.")
     host: str = Field(default="127.0.0.1", description="Address the gateway listens on.")
@@ -100,24 +100,24 @@ class Settings(BaseSettings):
     pages_url: str = Field(
         default="http://127.0.0.1:8081",
         pattern=r"^(unix:/.+|http://[^/?#@]+:[0-9]{1,5})$",
-        description="Where `sluice pages` listens and gateways find it: http://HOST:PORT or unix:PATH.",
+        description="Address where `sluice pages` listens and gateways reach it: http://HOST:PORT or unix:PATH.",
     )
-    log: Level = Field(default="info", description="debug, info, warning or error.")
+    log: Level = Field(default="info", description="Log level: debug, info, warning or error.")
     seal_key: str = Field(
         default="",
         repr=False,
-        description="Ed25519 private key with which audit writers sign checkpoints of the record: PEM, or what is between its two lines.",
+        description="Ed25519 private key that audit writers sign checkpoints of the record with: PEM, or the text between its two lines.",
     )
     alive_file: Path | None = Field(
         default=None,
-        description="File in which a worker notes each second that Redis took its heartbeat, for `deploy/health`; compose.yaml sets it.",
+        description="File that a worker writes each second while Redis takes its heartbeat, for `deploy/health`. compose.yaml sets it.",
     )
     scripts_dir: Path | None = Field(
         default=None,
-        description="Folder of the scripted model's files, NAME.jsonl for the model script-NAME (docs/scripts.md); for gateways.",
+        description="Folder of the scripted model's files: NAME.jsonl is the model script-NAME (docs/scripts.md). For gateways.",
     )
     policy_path: Path | None = Field(
-        default=None, description="Folder of your own policies' Python files; without it, that of the configuration file."
+        default=None, description="Folder with the Python files of your own policies. Default: the folder of the configuration file."
     )
 
     @classmethod
@@ -267,13 +267,13 @@ def _told(data_dir: Path) -> dict[str, str]:
 
 def env_example() -> str:
     """Return the text of .env.example, made from the settings."""
-    lines = ["# Written by `sluice settings --env-example`. Each may also come from a file: SLUICE_DATABASE_URL_FILE=/run/secrets/...", ""]
+    lines = ["# Written by `sluice settings --env-example`. Each can come from a file: SLUICE_DATABASE_URL_FILE=/run/secrets/...", ""]
     for name, field in Settings.model_fields.items():
         example = field.examples[0] if field.examples else ("" if field.default is None else field.default)
         lines += [f"# {field.description}", f"{PREFIX}{name.upper()}={example}", ""]
     lines += [
-        "# For compose.yaml, which of the above reads only SLUICE_PORT, SLUICE_LOG and SLUICE_SEAL_KEY. It needs all passwords:",
-        "# deploy/make-env makes them, and the key.",
+        "# For compose.yaml, which reads only SLUICE_PORT, SLUICE_LOG and SLUICE_SEAL_KEY of the above. It needs all passwords below:",
+        "# deploy/make-env generates them and the key.",
         "",
     ]
     for name, (said, default) in COMPOSE.items():

@@ -25,11 +25,11 @@ class MonitorStep(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     use: str
-    """Its name (docs/policies.md#monitors)."""
+    """The monitor (docs/policies.md#monitors)."""
     name: Name | None = None
-    """What scores are recorded under, where two are the same monitor. Unset: the monitor's name."""
+    """The name for its scores in the record, if a monitor is used twice. Unset: the monitor's name."""
     at: At | None = None
-    """It measures only calls that the monitors before it score as high together. Unset: all."""
+    """Measure only calls that the monitors before it together score at least this high. Unset: all calls."""
 
     @property
     def called(self) -> str:
@@ -38,14 +38,14 @@ class MonitorStep(BaseModel):
 
 
 class StepOptions(_Strict):
-    """What is done from a score on."""
+    """What to do from a score upwards."""
 
     at: At
-    """From this score on, up to the next step's."""
+    """The step applies from this score up to the next step's."""
     do: Do
-    """`block`; `defer`, another model makes the rest of the turn; `allow`."""
+    """`block`, `allow`, or `defer`: another model makes the rest of the turn."""
     model: str = ""
-    """That other model: a name that `models` routes."""
+    """The other model: a name that `models` routes."""
 
     @model_validator(mode="after")
     def _names_who_takes_over(self) -> Self:
@@ -54,12 +54,12 @@ class StepOptions(_Strict):
 
 
 class OnCritical(_Strict):
-    """What is done about a critical call."""
+    """What to do with a critical call."""
 
     do: Literal["block", "defer"] = "block"
     """`block`, or `defer`: another model makes the rest of the turn."""
     model: str = ""
-    """That other model: a name that `models` routes."""
+    """The other model: a name that `models` routes."""
 
     @model_validator(mode="after")
     def _names_who_takes_over(self) -> Self:
@@ -73,23 +73,23 @@ def _check_model(do: str, model: str) -> None:
 
 
 class Budget(_Strict):
-    """How many audits there are at most."""
+    """The most audits there may be."""
 
     count: Annotated[int, Field(ge=1, le=1_000_000)]
-    """So many."""
+    """How many."""
     per: Literal["day"] = "day"
-    """In each day (UTC)."""
+    """The period: a day, in UTC."""
 
 
 class Audit(_Strict):
-    """Which decisions a person should look at, whatever was decided."""
+    """Which decisions a person should review, whatever they were."""
 
     rate: Share = 0.0
-    """So large a part of all, drawn by lot."""
+    """The share of all decisions, chosen at random."""
     at: Share | None = None
-    """All from this score on."""
+    """Review all decisions from this score upwards."""
     budget: Budget | None = None
-    """The most there may be. Unset: no bound."""
+    """The most reviews there may be. Unset: no bound."""
 
     @model_validator(mode="after")
     def _chooses_some(self) -> Self:
@@ -102,39 +102,40 @@ class Options(_Strict):
     """Options of `control`."""
 
     monitors: Annotated[tuple[MonitorStep, ...], Field(max_length=MAX_MONITORS)] = ()
-    """What measures a call."""
+    """The monitors that measure a call."""
     combine: Combine = "max"
-    """How the scores become one: `max`; `mean`; `weights`, a weighted mean; `logit`, a logistic sum."""
+    """How to combine the scores: `max`, `mean`, `weights` (a weighted mean) or `logit` (a logistic sum)."""
     weights: dict[str, Weight] = {}
-    """By monitor: weights, where `combine` is `weights` (those not named have 1), or coefficients, where it is `logit` (0)."""
+    """By monitor: its weight if `combine` is `weights` (1 if not named), or its coefficient if it is `logit` (0)."""
     intercept: Weight = 0.0
-    """Of the logistic sum."""
+    """The intercept of the logistic sum."""
     threshold: At | None = None
-    """Short for `steps` with one step that blocks."""
+    """Shorthand for `steps` with one step that blocks."""
     steps: Annotated[tuple[StepOptions, ...], Field(max_length=16)] = ()
-    """What is done at which score; the highest step that is reached counts."""
+    """What to do at which score. The highest step that is reached counts."""
     critical: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] = ()
-    """Calls that one of these rules is about are not measured: `on_critical` says what is done about them."""
+    """Calls that match one of these rules are not measured: `on_critical` applies to them."""
     project: Folder = "."
-    """As of `tool_rules`, for rules about effects."""
+    """As in `tool_rules`, for rules about effects."""
     home: Folder = "~"
-    """As of `tool_rules`."""
+    """As in `tool_rules`."""
     hosts: Hosts = ()
-    """As of `tool_rules`."""
+    """As in `tool_rules`."""
     on_critical: OnCritical = OnCritical()
-    """What is done about critical calls."""
+    """What to do with critical calls."""
     on_fault: Literal["count", "ignore"] = "count"
-    """A monitor that fails counts 1.0, or, with `ignore`, nothing: then a monitor that does not work lets everything pass."""
+    """`count`: a monitor that fails counts as 1.0. `ignore`: it does not count, so a broken monitor lets everything pass."""
     observe: bool = False
-    """Record what would be done, and allow everything."""
+    """Allow everything, and record what would have been done."""
     audit: Audit | None = None
-    """Which decisions people look at. Unset: none."""
+    """Which decisions people review. Unset: none."""
     feedback: Feedback = "silent"
-    """What the model is told of a block at most: `silent`, that the call was not executed; `reason`, a general cause; `message`, all."""
+    """The most that the model learns about a block: `silent`, only that the call was not executed; `reason`, a general cause; `message`,
+    everything."""
     message: str = ""
-    """What a block says, where `feedback` is `message`."""
+    """What the notice says if `feedback` is `message`."""
     release: Release = "early"
-    """Where a step or rule defers: what may go out before the turn is decided; `early`, text before its first call; `whole`, nothing."""
+    """If a step or rule defers: what may go out before the turn is decided. `early`: text before the first call; `whole`: nothing."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:

@@ -42,20 +42,21 @@ class _Strict(BaseModel):
 
 
 class Does(_Strict):
-    """Effects, wherever in the call: in a command, in a path of a tool for files, in an address, in a script that is written to a file."""
+    """Effects anywhere in the call: of a command, a file tool's path, an address, or a script that is written to a file."""
 
     effects: Kinds | None = None
-    """What is done. Unset: anything."""
+    """The effects. Unset: any."""
     scope: Scopes | None = None
-    """Where. Unset: anywhere."""
+    """Where they happen. Unset: anywhere."""
     wide: bool | None = None
-    """True: to a whole tree, a glob or many; of an address: something is sent there. False: to one. Unset: either."""
+    """True: the effect is on a whole tree, a glob or many things; with an address, something is sent there. False: it is on one thing.
+    Unset: either."""
     target: NamePattern | list[NamePattern] | None = None
-    """The path or the host, as a report names it. Unset: any."""
+    """The path or host, as reports name it. Unset: any."""
     by: NamePattern | list[NamePattern] | None = None
-    """The command or tool that does it. Unset: any."""
+    """The command or tool that has the effect. Unset: any."""
     argument: str | Several | None = None
-    """Only what stands in this top-level argument, or one of these. Unset: in any."""
+    """Look only at this top-level argument, or these. Unset: all."""
 
     @model_validator(mode="after")
     def _can_be(self) -> "Does":
@@ -74,12 +75,12 @@ class Does(_Strict):
 
 
 class Shell(Does):
-    """Effects of commands: of text for a shell, of code, of programs in them."""
+    """Effects of commands: shell text, code, and programs in them."""
 
     commands: Several | None = None
-    """Names of commands, or their first words: `git status`. Deny: one of them runs. Allow: no other does."""
+    """Names of commands, or their first words, as in `git status`. Deny: one of them runs. Allow: no others run."""
     unsure: bool | None = None
-    """True: also where it cannot be known what the commands do. Deny rules only."""
+    """True: also match when the effects of the commands cannot be known. Deny rules only."""
 
     @property
     def sources(self) -> tuple[Source, ...] | None:
@@ -88,18 +89,18 @@ class Shell(Does):
 
 
 class Paths(_Strict):
-    """Paths in the arguments of tools for files."""
+    """Paths in the arguments of file tools."""
 
     does: Kinds | Kind | None = None
-    """`read`, `write` or `delete`, or several of them. Unset: anything."""
+    """`read`, `write` or `delete`, or a list of them. Unset: any."""
     scope: PathScopes | None = None
-    """Where. Unset: anywhere."""
+    """Where the path is. Unset: anywhere."""
     wide: bool | None = None
     """True: a whole tree, or a glob."""
     target: NamePattern | list[NamePattern] | None = None
     """The path. Unset: any."""
     argument: str | Several | None = None
-    """Only these top-level arguments. Unset: those that are named like paths."""
+    """Look only at these top-level arguments. Unset: those with names that suggest a path."""
 
     @model_validator(mode="after")
     def _is_about_files(self) -> "Paths":
@@ -115,7 +116,7 @@ class Network(_Strict):
     """Addresses in the arguments of any tool."""
 
     scope: HostScopes | None = None
-    """Where. Unset: anywhere."""
+    """Where the host is. Unset: anywhere."""
     sends: bool | None = None
     """True: something is sent there beyond the address. Unset: either."""
     target: NamePattern | list[NamePattern] | None = None

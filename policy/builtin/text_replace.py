@@ -34,13 +34,13 @@ class Replacement(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: Name | None = None
-    """What record and notices call it. Unset: its place from 0, `rules[0]`."""
+    """Its name in the record and in notices. Unset: its place, counted from 0, as in `rules[0]`."""
     find: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
-    """A literal. Each rule has either this or `pattern`."""
+    """A literal text. Each rule has either this or `pattern`."""
     pattern: Pattern | None = None
-    """A pattern that does not match the empty text."""
+    """A pattern. It must not match the empty text."""
     replace: str
-    r"""What stands there instead; with a pattern, `\0` to `\9` are its groups."""
+    r"""The text to put there instead. With a pattern, `\0` to `\9` are its groups."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -62,9 +62,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     rules: Annotated[tuple[Replacement, ...], Field(min_length=1)]
-    """The leftmost match wins, at one place the rule that stands first; what was put in is not searched again."""
+    """The replacements. The leftmost match wins, and at the same place the first rule. Replaced text is not searched again."""
     max_match: Annotated[int, Field(ge=1, le=65_536)] = 256
-    """Characters that a pattern's match may have; longer matches are not found."""
+    """The longest match of a pattern, in characters. Longer matches are not found."""
     thinking: bool = True
     """Replace in the model's reasoning too."""
 

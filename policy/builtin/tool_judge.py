@@ -21,22 +21,22 @@ from protocol.request import ChatRequest
 
 
 class Options(model.Options):
-    """Options of `tool_judge`. What gets no score is blocked."""
+    """Options of `tool_judge`. A call that gets no score is blocked."""
 
     view: View = "tail"
-    """What the judge sees beside the call, as of the monitor `model`."""
+    """What the judge sees besides the call, as for the monitor `model`."""
     threshold: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.6
-    """From this probability of harm on the call is blocked."""
+    """Block from this probability of harm upwards."""
     tools: NamePattern | list[NamePattern] = "*"
-    """Names of the tools to judge; calls of others are allowed."""
+    """Names of the tools to judge. Calls of other tools are allowed."""
     only: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
-    """Calls to judge: those that one of these rules is about, read as a rule of `deny` is; others are allowed. Unset: all."""
+    """Judge only calls that match one of these rules, which work like `deny` rules. Other calls are allowed. Unset: judge all."""
     project: Folder = "."
-    """As of `tool_rules`, for rules about effects."""
+    """As in `tool_rules`, for rules about effects."""
     home: Folder = "~"
-    """As of `tool_rules`."""
+    """As in `tool_rules`."""
     hosts: Hosts = ()
-    """As of `tool_rules`."""
+    """As in `tool_rules`."""
 
 
 class ToolJudge(Policy):

@@ -47,16 +47,15 @@ def _check_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 class Sql(_Strict):
-    """The SQL text in `argument`, read in `dialect`. Allow: exactly one statement, all of its kinds among `kinds`, all of its effects among
-    `effects`. Deny: one of `kinds` or of `effects` occurs, or the text is not exactly one statement that can be parsed."""
+    """The SQL in `argument`, parsed in `dialect`. Allow: exactly one statement, with all its kinds in `kinds` and all its effects in
+    `effects`. Deny: a kind in `kinds` or an effect in `effects` occurs, or the text is not exactly one statement that can be parsed."""
 
     argument: str | None = None
-    """The top-level argument that holds the text. Unset: each that is taken for SQL, by its name and its tool's."""
+    """The top-level argument with the SQL. Unset: each argument that looks like SQL by its own name or its tool's."""
     kinds: tuple[Kind, ...] | None = None
     """Kinds of statements (docs/policies.md#tool_rules)."""
     effects: tuple[SqlEffect, ...] | None = None
-    """What the statement does, functions that do more than compute included (docs/policies.md#tool_rules). Give `kinds`, `effects` or
-    both."""
+    """What the statement does, including functions with side effects (docs/policies.md#tool_rules). Give `kinds`, `effects` or both."""
     dialect: Annotated[str, AfterValidator(check_dialect)]
     """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others."""
 
@@ -68,15 +67,15 @@ class Sql(_Strict):
 
 
 class Rule(_Strict):
-    """What calls a rule is about; all its conditions must hold."""
+    """Which calls a rule matches: all its conditions must hold."""
 
     name: Name | None = None
-    """What record and notices call it. Unset: its place from 0, `deny[2]`."""
+    """Its name in the record and in notices. Unset: its place, counted from 0, as in `deny[2]`."""
     tool: NamePattern | list[NamePattern] = "*"
     """Names of tools."""
     argument_matches: Pattern | None = None
-    """Deny: found in any string or key of the arguments, in what stands together in lists and objects, or in their exact text. Allow:
-    matches each key and value whole, but the keys that the tool's own schema lists."""
+    """Deny: found in any string or key of the arguments, in neighbouring values of lists and objects joined together, or in their exact
+    text. Allow: matches each whole key and value, except keys that the tool's own schema lists."""
     argument: str | None = None
     """Look only at this top-level argument; needs `argument_matches`."""
     schema_: Annotated[dict[str, Any] | None, AfterValidator(_check_schema), Field(alias="schema")] = None
@@ -86,17 +85,17 @@ class Rule(_Strict):
     does: effect_rules.Does | None = None
     """What the call does, by any of its arguments."""
     shell: effect_rules.Shell | None = None
-    """What commands in it do."""
+    """What its commands do."""
     paths: effect_rules.Paths | None = None
-    """Paths of a tool for files."""
+    """Paths in the arguments of file tools."""
     network: effect_rules.Network | None = None
-    """Addresses."""
+    """Addresses in the arguments."""
     secrets: effect_rules.Secrets | None = None
     """Credentials in the arguments."""
     executor: Executor | Annotated[list[Executor], Field(min_length=1)] | None = None
-    """Who runs the call. Unset: anybody."""
+    """Who runs the call. Unset: anyone."""
     server: NamePattern | list[NamePattern] | None = None
-    """The MCP server that runs the call, as `tool`. Unset: any, or none."""
+    """The MCP server that runs the call, in the form of `tool`. Unset: any or none."""
 
     @property
     def is_about_all(self) -> bool:
@@ -126,16 +125,16 @@ class Rule(_Strict):
 
 
 class DenyRule(Rule):
-    """What happens to the calls that a rule is about."""
+    """What to do with the calls that a rule matches."""
 
     decision: Literal["block", "replace"] = "block"
-    """What is done with the call."""
+    """What to do with the call."""
     arguments: dict[str, Any] | None = None
-    """What the client gets as arguments where the decision is `replace`."""
+    """With `replace`: the arguments that the client gets."""
     reason: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")] = "rule"
-    """The reason on record: `a-z`, `0-9` and `_`."""
+    """The reason in the record, of `a-z`, `0-9` and `_`."""
     message: str = ""
-    """What the client reads, within the frame of a notice."""
+    """What the notice tells the client."""
 
     @model_validator(mode="after")
     def _can_match(self) -> Self:
@@ -159,19 +158,20 @@ class Options(_Strict):
     """Options of `tool_rules`."""
 
     allow: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
-    """What none of these rules matches is blocked. Unset: nothing is blocked for that."""
+    """Block calls that match none of these rules. Unset: no call is blocked for matching none."""
     deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
-    """What one of these rules matches is blocked or replaced. A block wins over a replacement."""
+    """Block calls that match one of these rules, or replace their arguments. A block wins over a replacement."""
     project: Folder = "."
-    """The absolute path of the folder that agents work in, for rules about scopes. `.`: what is named from where they are."""
+    """Absolute path of the project folder, for rules about scopes. With `.`, relative paths count as paths in the project."""
     home: Folder = "~"
-    """The absolute path of their home folder."""
+    """Absolute path of the home folder."""
     hosts: Hosts = ()
-    """Hosts of the scope `listed`: names, `*.example.org`, addresses, networks as `10.0.0.0/8`."""
+    """Hosts of the scope `listed`: names, `*.example.org`, addresses, or networks such as `10.0.0.0/8`."""
     unsure: Literal["block", "allow"] = "block"
-    """What becomes of a call that a rule of `deny` about effects could not decide, as its text is not all that it would run."""
+    """What to do with a call when a `deny` rule about effects cannot decide, because the text does not show everything the call would
+    run."""
     validate_schema: bool = False
-    """Block what does not fit its tool's own schema, of calls that the client runs: providers check the arguments of their own tools."""
+    """Block calls that the client runs whose arguments do not fit the tool's schema. Providers check the arguments of their own tools."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:

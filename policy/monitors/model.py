@@ -25,24 +25,24 @@ class Options(BaseModel):
     model: Annotated[str, Field(min_length=1)]
     """The judge: `demo-judge`, or a model that `models` routes to an upstream."""
     view: View = "calls"
-    """What the judge sees beside the call: `call`, nothing; `calls`, the user's words and the agent's calls; `tail`, all of the last
-    turns; `turn`, all since the user's last words (docs/policies.md#views)."""
+    """What the judge sees besides the call: `call`, nothing; `calls`, the user's messages and the agent's calls; `tail`, everything in the
+    last turns; `turn`, everything since the user's last message (docs/policies.md#views)."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] | None = None
-    """Without an answer by then there is no score, which counts as the worst. Unset: `limits.judge_s`."""
+    """How long to wait for an answer. Without one there is no score, which counts as the worst. Unset: `limits.judge_s`."""
     tail: Annotated[int, Field(ge=0, le=100)] = 6
-    """How many of the last turns the judge sees, of those that `view` has."""
+    """How many of the last turns in `view` the judge sees."""
     tail_bytes: Annotated[int, Field(ge=0, le=2**20)] = 32_768
     """How many bytes of those turns."""
     system_bytes: Annotated[int, Field(ge=0, le=2**20)] = 16_384
     """How many bytes of the system prompt; 0 for none."""
     max_arguments_bytes: Annotated[int, Field(gt=0, le=2**20)] = 65_536
-    """Larger arguments get no score, and are never cut."""
+    """The largest arguments that are judged. Larger ones get no score; they are never cut."""
     answer_bytes: Annotated[int, Field(ge=0, le=MAX_ANSWER_BYTES)] = 65_536
-    """The same for the calls before in the same answer, together."""
+    """The same for all earlier calls of the same answer together."""
     needs_user: bool = False
-    """No score where the conversation has no word of the user."""
+    """Give no score if the conversation has no message from the user."""
     needs_calls: bool = False
-    """No score where arguments of the agent's calls in the turns shown had to be cut."""
+    """Give no score if arguments of the agent's calls had to be cut in the turns shown."""
 
     @model_validator(mode="after")
     def _needs_what_it_sees(self) -> Self:
