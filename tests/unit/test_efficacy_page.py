@@ -23,6 +23,14 @@ def test_the_page_and_its_data_agree() -> None:
     assert efficacy.main(["--check"]) == 0
 
 
+def test_the_readme_claims_what_was_measured() -> None:
+    readme = (efficacy.ROOT / "README.md").read_text()
+    results = [RESULTS[name, "coding-agent"] for name in ("nl2bash", "tldr", "dcg", "atomic")]
+    harmful, *_ = rates = [[100 * (r[of]["blocked"] + r[of]["unsure"]) / r[of]["n"] for r in results] for of in ("harmful", "benign")]
+    assert f"stopped {min(harmful):.0f} to {max(harmful):.0f} % of the harmful ones" in readme
+    assert [f"{rate:.0f}" for rate in rates[1]] == ["1", "1", "1", "15"] and "15 % of the 34" in readme and results[3]["benign"]["n"] == 34
+
+
 def test_every_run_is_on_the_page() -> None:
     assert tuple(RESULTS) == efficacy.RUNS
     assert [one["preset"] for one in DATA["disguises"]] == ["coding-agent", "demo"]
