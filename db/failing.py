@@ -30,7 +30,7 @@ CAUSES = {
 }
 """By the kind of event, in words."""
 _UNJUDGED = {
-    "deadline": "not in time",
+    "deadline": "it did not answer in time",
     "unavailable": "it could not be asked",
     "invalid": "its answer could not be used",
     "fault": "asking it failed",

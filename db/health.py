@@ -55,7 +55,7 @@ def partitions(url: str) -> Found:
     if not missing:
         return []
     ahead, first, table = missing[0]
-    what = f"{len(missing)} of the partitions of the coming {AHEAD_DAYS} days are not made, the first for {first} ({table})"
+    what = f"{len(missing)} of the partitions for the next {AHEAD_DAYS} days are missing, the first for {first} ({table})"
     how = "see the audit writers' log, and what lies in the default partition of that day (docs/operations.md)"
     return [("failed" if ahead <= 1 else "warning", f"{what}: {how}")]
 

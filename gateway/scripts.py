@@ -135,7 +135,7 @@ def read(path: Path) -> Script:
     try:
         found = path.stat()
         if not S_ISREG(found.st_mode):
-            raise ScriptError(f"the script {path.name} is no file")
+            raise ScriptError(f"the script {path.name} is not a file")
         if found.st_size > SCRIPT_FILE_BYTES:
             raise ScriptError(f"the script {path.name} has {found.st_size:,} bytes; one may have {SCRIPT_FILE_BYTES:,}")
         with path.open("rb") as opened:

@@ -366,7 +366,7 @@ class Config(_Strict):
             for position, name in enumerate(route.names):
                 place, taken = ("models", number, "names", position), self.route_of(name)
                 if taken is None:
-                    yield place, f"{name!r} is a built-in model here: give yours another name, or say `demo: false`"
+                    yield place, f"{name!r} is a built-in model here: give yours another name, or set `demo: false`"
                 elif taken is not route:
                     first = taken.match or taken.names[0]
                     yield (
@@ -394,7 +394,7 @@ class Config(_Strict):
         patterns = list(dict.fromkeys(repr(r.match) for r in self.models if r.match and r.match not in r.listed))
         cut = [f"{p[:_SAID_CHARS]}..." if len(p) > _SAID_CHARS else p for p in patterns[:_SAID_PATTERNS]]
         more = f" and {len(patterns) - _SAID_PATTERNS} more patterns" if len(patterns) > _SAID_PATTERNS else ""
-        also = f", and names that match {', '.join(cut)}{more} are taken too" if cut else ""
+        also = f"; names that match {', '.join(cut)}{more} work too" if cut else ""
         return f"there is no model {model[:100]!r} here; GET /v1/models lists them{also}"
 
     def route(self, model: str) -> str | None:

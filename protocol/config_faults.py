@@ -51,7 +51,7 @@ def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     holders: dict[object, int] = {}
     for number, key in _mappings(raw.get("keys")):
         if isinstance(text := key.get("sha256"), str) and (first := holders.setdefault(text, number)) != number:
-            yield ("keys", number, "sha256"), f"is that of keys.{first}: one key cannot have two names or rights"
+            yield ("keys", number, "sha256"), f"is also that of keys.{first}: one key cannot have two names or rights"
         if isinstance(policies, Mapping):
             yield from _faults_of_key(("keys", number), key, policies)
         families = key.get("server_tools")
@@ -78,13 +78,16 @@ def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[
             what = "server_tools" if route.get("server_tools") else "mcp_servers"
             yield (
                 (*place, what),
-                f"only upstreams of {dialects_that(lambda d: d.takes_server_tools)} take server tools, and {name!r} is none",
+                f"only upstreams of {dialects_that(lambda d: d.takes_server_tools)} take server tools, and {name!r} is not one",
             )
 
 
 def _faults_of_key(place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     if "policies" not in key and "default" not in policies:
-        yield (*place, "policies"), "is missing, which means 'default', and there is no policy 'default': name the policies it may use"
+        yield (
+            (*place, "policies"),
+            "is missing, so the key would use 'default', and there is no policy 'default': name the policies it may use",
+        )
     names = key.get("policies")
     for position, name in enumerate(names if isinstance(names, list) else ()):
         if isinstance(name, str) and name not in policies:

@@ -285,7 +285,7 @@ class AuditInserter:
             raise
         except (psycopg.Error, OSError) as error:
             await self.close()
-            raise AuditUnavailable("the audit log cannot be looked after now") from error
+            raise AuditUnavailable("the audit log cannot be maintained now") from error
 
     async def _fetched(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
         connection = await self._connected()

@@ -50,7 +50,7 @@ class Roller:
         try:
             connection = await TimedConnection.connect(conninfo(database_url), autocommit=True, options=options)
         except (psycopg.Error, OSError) as error:
-            raise AuditUnavailable("figures cannot be made now") from error
+            raise AuditUnavailable("figures cannot be written now") from error
         connection.answer_s = ANSWER_S
         return cls(connection)
 
@@ -94,5 +94,5 @@ class Roller:
         try:
             row = await (await self._connection.execute(statement, values)).fetchone()
         except (psycopg.Error, OSError) as error:
-            raise AuditUnavailable("figures cannot be made now") from error
+            raise AuditUnavailable("figures cannot be written now") from error
         return row or (None, None)

@@ -85,14 +85,14 @@ def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str
     may = (
         f"may use {', '.join(usable[:_NAMED])}{' and more' if len(usable) > _NAMED else ''}"
         if usable
-        else "may use none of those there are"
+        else "may use none of the policies here"
     )
     if name in known:
         return Forbidden(f"this key may not use the policy {name!r}; it {may}", code="policy_forbidden", param="x-sluice-policy")
     if asked:
         return NotFound(f"there is no policy {name!r}; this key {may}", code="policy_not_found", param="x-sluice-policy")
     message = f"there is no policy {name!r}, the default of this key, which {may}"
-    return NotFound(f"{message}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
+    return NotFound(f"{message}: name one in the header x-sluice-policy, or create a new key", code="policy_not_found")
 
 
 def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
@@ -208,12 +208,12 @@ _ACCOUNT = {"authentication_error": "upstream_authentication", "billing_error": 
 
 
 def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: str) -> None:
-    """Record that a provider refused the operator's key, and where that key is said to be, or refused for billing reasons."""
+    """Record that a provider rejected the operator's key, and where the configuration says that key is, or refused for billing reasons."""
     if (kind := _ACCOUNT.get(failed.kind)) is None or upstream not in config.upstreams:
         return
     place = config.upstreams[upstream].key_place
     key = f"the key in {place}" if place else "requests without a key (the configuration names no api_key_env)"
-    what = f"the provider refused {key}" if kind == "upstream_authentication" else f"the provider refused for billing reasons, with {key}"
+    what = f"the provider rejected {key}" if kind == "upstream_authentication" else f"the provider refused for billing reasons, with {key}"
     out.note(kind, -1, f"{what}; status {failed.status}")
 
 

@@ -64,7 +64,7 @@ def test_an_unknown_model_is_not_found_in_the_clients_form_and_patterns_are_name
         assert said["type"] == "error" and said["error"]["type"] == "not_found_error"
         for text in (ours.value.message, said["error"]["message"]):
             assert f"there is no model {name[:100]!r} here; GET /v1/models lists them" in text and "'gpt-*', 'claude-*'" in text
-        with pytest.raises(openai.NotFoundError, match=r"'gpt-\*', 'claude-\*' are taken too"):
+        with pytest.raises(openai.NotFoundError, match=r"'gpt-\*', 'claude-\*' work too"):
             client.chat.completions.create(model="nobody", messages=asked)  # type: ignore[arg-type]
 
 

@@ -179,7 +179,7 @@ async def test_judges_that_did_not_answer_are_named(database_url: str) -> None:
                 assert not await inserter.insert([call_record(call), unjudged, judgement_record(call, step=1)], {})
         [(state, said)] = await asyncio.to_thread(failed_judges, url)
         assert state == "warning" and said.startswith("the judge 'absent' gave no answer to 3 questions of the last hour, so those calls")
-        assert "it could not be asked (2)" in said and "not in time (1)" in said
+        assert "it could not be asked (2)" in said and "it did not answer in time (1)" in said
 
 
 @pytest.mark.parametrize("name", ["PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO"])

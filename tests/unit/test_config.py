@@ -62,7 +62,10 @@ def test_a_key_may_name_every_family(family: str) -> None:
         ),
         (route("{type: mcp_toolset}"), "models.0: mcp_toolset needs an mcp_server_name"),
         (route("web_search"), "models.0.server_tools.0: "),
-        (route(SEARCH, upstream="o"), "models.0.server_tools: only upstreams of the dialect anthropic take server tools, and 'o' is none"),
+        (
+            route(SEARCH, upstream="o"),
+            "models.0.server_tools: only upstreams of the dialect anthropic take server tools, and 'o' is not one",
+        ),
         (route("", SERVER, upstream="o"), "models.0.mcp_servers: only upstreams of the dialect anthropic take server tools"),
         (route("", '{type: url, url: "https://mcp.example"}'), "models.0: an MCP server needs a name"),
         (route("", '{type: url, name: 7, url: "https://mcp.example"}'), "models.0: an MCP server needs a name"),
@@ -160,14 +163,12 @@ def test_a_route_takes_the_models_it_names_and_they_are_listed() -> None:
 
 def test_who_asks_for_an_unknown_model_is_told_the_patterns() -> None:
     assert (
-        read(NAMES)
-        .unknown_model("x")
-        .endswith("there is no model 'x' here; GET /v1/models lists them, and names that match 'gpt-*' are taken too")
+        read(NAMES).unknown_model("x").endswith("there is no model 'x' here; GET /v1/models lists them; names that match 'gpt-*' work too")
     )
     assert read("").unknown_model("x" * 999) == f"there is no model '{'x' * 100}' here; GET /v1/models lists them"
     many = json.dumps([{"match": f"{'y' * 500}{n}-*", "upstream": "o"} for n in range(1000)])
     said = read(f"models: {many}").unknown_model("x")
-    assert len(said) < 1_000 and said.endswith(" and 990 more patterns are taken too")
+    assert len(said) < 1_000 and said.endswith(" and 990 more patterns work too")
 
 
 @pytest.mark.parametrize(

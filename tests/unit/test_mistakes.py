@@ -82,7 +82,7 @@ def test_one_mistake_is_one_sentence() -> None:
         ("limits: {idle_s: .nan}", "limits.idle_s: must be more than 0 and finite"),
         ("limits: {call_s: .inf}", "limits.call_s: must be more than 0 and finite"),
         ("limits: {memory_share: 7}", "limits.memory_share: must be at most 1"),
-        (f"keys: [{{name: a, sha256: '{SHA}'}}, {{name: b, sha256: '{SHA}'}}]", "keys.1.sha256: is that of keys.0: one key cannot"),
+        (f"keys: [{{name: a, sha256: '{SHA}'}}, {{name: b, sha256: '{SHA}'}}]", "keys.1.sha256: is also that of keys.0: one key cannot"),
         ("a: \0", "x.yaml line 1: holds a character that YAML does not allow (U+0000)"),
         ("demo: true\nx: \x1b", "x.yaml line 2: holds a character that YAML does not allow (U+001B)"),
         ("policies:\n\tdefault: []", "x.yaml line 2: a tab stands here, and YAML indents with blanks"),
@@ -104,7 +104,7 @@ def test_one_mistake_is_one_sentence() -> None:
             "upstreams.'a b': must be a name: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit",
         ),
         ("zzz: 1", "zzz: is not known (known: "),
-        (f"keys: [{{name: k, sha256: '{SHA}'}}]\npolicies: {{a: []}}", "keys.0.policies: is missing, which means 'default', and"),
+        (f"keys: [{{name: k, sha256: '{SHA}'}}]\npolicies: {{a: []}}", "keys.0.policies: is missing, so the key would use 'default', and"),
         ("limits: {body_bytes: 1000, upload_bytes: 1999}", "limits: upload_bytes must be at least twice body_bytes"),
     ],
 )  # fmt: skip

@@ -206,7 +206,7 @@ async def test_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(scripts, "SCRIPT_FILE_BYTES", 400)
     for name, said in (
         ("large", "has 412 bytes; one may have 400"), ("many", "many.jsonl line 3: a file has at most 2 trajectories"),
-        ("long", "long.jsonl line 3: a trajectory has at most 2 turns"), ("pipe", "is no file"),
+        ("long", "long.jsonl line 3: a trajectory has at most 2 turns"), ("pipe", "is not a file"),
     ):  # fmt: skip
         answer = await ask(model, f"script-{name}")
         assert answer.status == 500 and said in body(answer).decode()

@@ -378,4 +378,4 @@ def test_a_key_that_somebody_put_in_the_place_of_its_variable_is_not_repeated(va
     session.begin(json.dumps(REQUEST | {"model": "gpt-x"}).encode())
     session.error_status(401, b'{"error":{"message":"no"}}', "")
     (noted,) = [r for r in session.drain().records if isinstance(r, EventRecord) and r.kind == "upstream_authentication"]
-    assert f"the provider refused the key in {said};" in noted.detail and ("gsk" not in noted.detail)
+    assert f"the provider rejected the key in {said};" in noted.detail and ("gsk" not in noted.detail)
