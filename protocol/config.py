@@ -150,9 +150,9 @@ class Key(_Strict):
     """An API key. `sluice keys create` makes keys in the database instead."""
 
     name: Name
-    """What the record calls it. It wins over a key of that name in the database."""
+    """Its name in the record. It takes precedence over a key of that name in the database."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 of the key's text, in hexadecimal: the key itself never stands in the file."""
+    """SHA-256 of the key, in hexadecimal. The key itself is never in the file."""
     roles: Annotated[
         tuple[Role, ...],
         Setting("role", "client, auditor, admin or monitor; may be repeated.", f"a role is one of {', '.join(get_args(Role))}"),
@@ -180,8 +180,7 @@ class Key(_Strict):
             is_for_workers=True,
         ),
     ] = None  # fmt: skip
-    """How often a worker sends a keepalive for its calls, in seconds, looking once a second, where that is sooner than
-    `limits.keepalive_s`. As there, a client sees the first after 8 to 10 s."""
+    """Seconds between keepalives for its calls, if fewer than `limits.keepalive_s`. As there, a client sees the first after 8 to 10 s."""
 
     @cached_property
     def for_workers(self) -> dict[str, int]:
@@ -203,7 +202,7 @@ LISTS = [name for name in SETTINGS if get_origin(Key.model_fields[name].annotati
 
 
 class Limits(_Strict):
-    """Every bound and timer. `_s` seconds, `_bytes` bytes."""
+    """Every bound and timer. Names in `_s` are seconds, in `_bytes` bytes."""
 
     body_bytes: int = MAX_BODY_BYTES
     """The largest request body. A larger one gets 413."""

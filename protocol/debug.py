@@ -40,17 +40,17 @@ MAX_PAIRS = 1_000
 
 
 class Debug(BaseModel):
-    """Which calls have debug logs (docs/debug-logs.md). Without loggers only those that an admin switches on."""
+    """Which calls have debug logs (docs/debug-logs.md). Without loggers, only those that an admin switches on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     loggers: tuple[Logger, ...] = ()
-    """`transport`, `endpoint`, `policy`, `callback`."""
+    """Which loggers to switch on."""
     keys: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")], ...] = ()
-    """Names of the API keys whose calls have them; empty: all."""
+    """Names of the API keys whose calls are logged. Empty: all."""
     sample: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of these calls that have them."""
+    """Share of these calls that is logged."""
     content: Content = "preview"
-    """How much of content a line shows. none: sizes only; preview: 1 KiB at most; full: 64 KiB at most."""
+    """How much content a line shows. `none`: sizes only; `preview`: up to 1 KiB; `full`: up to 64 KiB."""
 
 
 def mask_of(loggers: Iterable[str], content: Content = "preview") -> int:

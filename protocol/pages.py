@@ -9,23 +9,23 @@ _URL = r"^(https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:
 
 
 class Pages(BaseModel):
-    """The pages under `/debug` (docs/pages.md). None of it changes `/audit`, which the same process answers through gateways."""
+    """The pages under `/debug` (docs/pages.md). These settings do not change `/audit`, which the same process serves through gateways."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     enabled: bool = True
-    """False: there are none, and gateways answer 404 under `/debug`. `/audit` goes on."""
+    """Whether there are pages. False: gateways answer 404 under `/debug`; `/audit` still works."""
     on_gateway: bool = True
-    """Whether gateways pass `/debug` on to them. False: `sluice pages` also listens on `host` and `port`, for browsers alone."""
+    """Whether gateways serve `/debug`. False: `sluice pages` also listens on `host` and `port`, for browsers only."""
     host: str = "127.0.0.1"
-    """Where it listens then."""
+    """The address to listen on then."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8081
-    """Where it listens then. Where that is the address of SLUICE_PAGES_URL, it listens there alone, for both."""
+    """The port to listen on then. If `host` and `port` are the address of SLUICE_PAGES_URL, it serves gateways and browsers there."""
     url: Annotated[str, Field(pattern=_URL)] = ""
-    """Where browsers find them if that is not the gateway's own address, as behind a proxy that speaks TLS: `https://HOST[:PORT]`. They
-    answer under this name besides the machine's own."""
+    """The address for browsers, if it is not the gateway's own, as behind a TLS proxy: `https://HOST[:PORT]`. The pages accept this host
+    name besides the machine's own."""
     trusted_proxies: Annotated[tuple[str, ...], Field(max_length=16)] = ()
-    """Addresses of proxies before it, as `127.0.0.1`: who logs in through them is who their `X-Forwarded-For` names. Without it all
-    who come through a proxy share its five wrong keys a minute."""
+    """Addresses of proxies in front, such as `127.0.0.1`, whose `X-Forwarded-For` is trusted. Without it everyone behind a proxy shares its
+    limit of five wrong keys a minute."""
 
     def address_of(self, peer: str, said: str) -> str:
         """Return who a request comes from: `peer` connected, `said` is its X-Forwarded-For. That counts from a trusted proxy alone, and

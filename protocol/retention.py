@@ -12,25 +12,25 @@ Days = Annotated[int, Field(ge=1, le=36_500)]
 
 
 class Retention(BaseModel):
-    """How many days rows are kept, by table; what is not named is kept for ever (docs/audit.md). Seals always stay."""
+    """How many days to keep rows, by table. Tables not named are kept for ever (docs/audit.md). Seals always stay."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     chunks: Days | None = None
-    """What upstream sent, chunk by chunk."""
+    """What upstreams sent, chunk by chunk."""
     releases: Days | None = None
-    """What was handed to the client."""
+    """What clients got."""
     request_bodies: Days | None = None
-    """What the client sent."""
+    """What clients sent."""
     histories: Days | None = None
-    """What requests repeat of each other: from then on a session is shown without it."""
+    """The shared history of requests. After that, sessions are shown without it."""
     reads: Days | None = None
-    """Who read what: whole months."""
+    """Who read what. Only whole months are deleted."""
     debug_logs: Annotated[int, Field(ge=1, le=KEPT_DAYS)] = KEPT_DAYS
     """Debug lines."""
     everything: Days | None = None
     """All rows of a call."""
     archive: str = ""
-    """A directory into which an audit writer writes a day of calls, verified, before any of its rows go; empty: none."""
+    """A directory in which an audit writer archives each day of calls, verified, before any of its rows are deleted. Empty: none."""
 
     @property
     def days(self) -> dict[str, int]:

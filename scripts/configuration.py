@@ -45,25 +45,25 @@ from scripts.pages import DOCS, table, write_or_check
 PAGE = DOCS / "configuration.md"
 _HEAD = """# Configuration
 
-Every key of the configuration file, with its type, its default and its meaning. Made by `python -m scripts.configuration` from the models
-that read the file; `make check` says when this page is older. `deploy/sluice.yaml` is an example with comments. A file is given with
-`--config` or `SLUICE_CONFIG`; what a process is told besides (addresses of Redis and PostgreSQL, the port) are the variables in
-`.env.example`.
+Every key of the configuration file, with its type, its default and its meaning. `python -m scripts.configuration` writes this page from the
+models that read the file. `deploy/sluice.yaml` is an example with comments. Pass a file with `--config` or `SLUICE_CONFIG`. Other settings,
+such as the addresses of Redis and PostgreSQL, are the environment variables in `.env.example`.
 
-Unknown keys, unknown names and values out of range stop the start; `sluice check FILE` says every mistake with its line and place
-([policies.md](policies.md#check-and-try)). *Required* means in each mapping of that kind. A *name* has 1 to 64 letters, digits,
+With unknown keys, unknown names or values out of range Sluice does not start. `sluice check FILE` reports every mistake with its line
+([policies.md](policies.md#check-and-try)). *Required* applies to each mapping of that kind. A *name* has 1 to 64 letters, digits,
 `.`, `_` and `-`, and begins with a letter or digit. A *shell pattern* has `*` for any text and `?` for one character, and must match the
 whole name. An *RE2 pattern* is a regular expression in the syntax of RE2.
 """
 _BARE = " and ".join(f"`{name}`" for name, place in BUILT_IN.items() if not hasattr(import_module(place.partition(":")[0]), "Options"))
 _POLICIES = f"""## policies.NAME
 
-A list of policies, asked one after the other; at most 32. Each is a mapping with `use`, whose other keys are the options of that policy:
-those of the built-in ones stand below, {_BARE} have none. [policies.md](policies.md) explains them at length.
+A list of at most 32 policies, which are asked one after the other. Each is a mapping with `use`; its other keys are the policy's options.
+The options of the built-in policies are below; {_BARE} have none. [policies.md](policies.md) explains them.
 """
 _PRESETS = """## preset
 
-`use: preset` with `name`: a series that ships ([policies.md](policies.md#presets)). Its other keys are the preset's options.
+`use: preset` with `name`: one of the series of policies that ship with Sluice ([policies.md](policies.md#presets)). Its other keys are the
+preset's options.
 """
 _WORDS: dict[Any, str] = {
     Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",

@@ -118,20 +118,20 @@ class Network(_Strict):
     scope: HostScopes | None = None
     """Where the host is. Unset: anywhere."""
     sends: bool | None = None
-    """True: something is sent there beyond the address. Unset: either."""
+    """True: the call also sends something to it. Unset: either."""
     target: NamePattern | list[NamePattern] | None = None
     """The URL. Unset: any."""
     argument: str | Several | None = None
-    """Only these top-level arguments."""
+    """Look only at these top-level arguments."""
 
 
 class Secrets(_Strict):
-    """Credentials in the arguments, by their form: keys of providers, tokens, private keys. Deny rules only."""
+    """Credentials in the arguments, recognised by their form: provider keys, tokens, private keys. Deny rules only."""
 
     kinds: NamePattern | list[NamePattern] | None = None
-    """Names of what was found, as `github` or `private_key`. Unset: any."""
+    """Kinds of credentials, such as `github` or `private_key`. Unset: any."""
     argument: str | Several | None = None
-    """Only these top-level arguments."""
+    """Look only at these top-level arguments."""
 
     @field_validator("kinds")
     @classmethod

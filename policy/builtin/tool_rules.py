@@ -57,7 +57,7 @@ class Sql(_Strict):
     effects: tuple[SqlEffect, ...] | None = None
     """What the statement does, including functions with side effects (docs/policies.md#tool_rules). Give `kinds`, `effects` or both."""
     dialect: Annotated[str, AfterValidator(check_dialect)]
-    """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others."""
+    """The SQL dialect: `postgres`, `mysql`, `tsql`, `sqlite` or another."""
 
     @model_validator(mode="after")
     def _names_something(self) -> Self:

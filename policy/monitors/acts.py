@@ -18,15 +18,15 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class PlaceOptions(BaseModel):
-    """Where a call's paths and hosts lie."""
+    """What the paths and hosts of a call mean."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     project: str = "."
-    """The project's folder, as the agent's tools name it. `.`: what is relative."""
+    """The project folder, as the agent's tools name it. With `.`, relative paths count as paths in the project."""
     home: str = "~"
-    """The home folder of the user under whom the tools run."""
+    """The home folder of the user that the tools run as."""
     hosts: tuple[str, ...] = ()
-    """Hosts that are known, as `api.example.com` or `*.example.com`; indices of packages and forges are known anyway."""
+    """Known hosts, such as `api.example.com` or `*.example.com`. Public package indexes and forges are always known."""
 
     @property
     def places(self) -> Places:
@@ -35,10 +35,10 @@ class PlaceOptions(BaseModel):
 
 
 class ReadingOptions(PlaceOptions):
-    """Of monitors that may not understand what they read."""
+    """Options of monitors that may not understand a text."""
 
     unsure: Share = 0.5
-    """The score of what cannot be read for sure, unless what can be read is worse."""
+    """The score of a text that cannot be read with certainty, unless what can be read scores higher."""
 
 
 class EffectMonitor(Monitor):

@@ -19,9 +19,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     value: Share = 0.8
-    """The score of a call with a secret in it."""
+    """The score of a call that contains a secret."""
     ignore: tuple[Annotated[str, AfterValidator(check_kind)], ...] = ()
-    """Kinds of secrets that do not count, as `jwt` or `named`."""
+    """Kinds of secrets to ignore, such as `jwt` or `named`."""
 
 
 class SecretsMonitor(Monitor):

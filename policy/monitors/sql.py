@@ -25,12 +25,12 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     dialect: Annotated[str, AfterValidator(check_dialect)] = ANY
-    """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others. `any`: the one that the tool's name says, else
-    each of these four."""
+    """The SQL dialect: `postgres`, `mysql`, `tsql`, `sqlite` or another. `any` takes it from the tool's name, and otherwise reads a
+    statement in each of these four."""
     unsure: Share = 0.5
-    """The score of a text that the parser does not understand, unless what it does is worse."""
+    """The score of a text that the parser does not understand, unless its effects score higher."""
     values: dict[SqlEffect, Share] = {}
-    """Scores of effects, instead of those that ship."""
+    """Scores of effects that replace the built-in ones."""
 
 
 class SqlMonitor(Monitor):
