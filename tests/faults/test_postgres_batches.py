@@ -162,7 +162,7 @@ async def test_d9_a_partition_that_cannot_be_made_is_in_the_log_and_the_doctor_l
 ) -> None:
     monkeypatch.setattr(audit, "PARTITIONS_RETRY_S", 0.1)
     [(state, sentence)] = health.partitions(url)
-    assert state == "warning" and "are not made, the first for" in sentence, "the first days are made with the tables"
+    assert state == "warning" and "are missing, the first for" in sentence, "the first days are made with the tables"
     rows(url, "ALTER FUNCTION sluice_ensure_partitions(date, integer, text) RENAME TO away")
     async with writing(redis_url, url):
         await wait_until(lambda: "partitions of the coming days cannot be made" in caplog.text, what="the log")
