@@ -213,7 +213,7 @@ async def test_one_key_does_not_use_up_what_a_provider_takes(tmp_path: Path, red
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    assert b"6 of the 12 requests that the upstream 'slow' may be sent at once" in refusals[0] and b"retry-after: 1" in refusals[0]
+    assert b"6 of the 12 requests that the upstream 'slow' gets at once" in refusals[0] and b"retry-after: 1" in refusals[0]
     assert watch.asked and not watch.failed
 
 
