@@ -292,7 +292,7 @@ def _place_of(base_url: str) -> str:
     with contextlib.suppress(ValueError):
         url = urlsplit(base_url)
         if url.hostname:
-            return f"{url.scheme}://{url.hostname}{f':{url.port}' if url.port else ''}"
+            return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
     return "its base_url"
 
 

@@ -11,6 +11,7 @@ from protocol.codecs import decode_whole
 from protocol.dialect import Decoder, Dialect
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
+from protocol.errors_wire import parse_error, upstream_sentence
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -84,7 +85,7 @@ class Listener:
         self.last = []
         if not raw.strip():
             return
-        if raw.lstrip()[:1] == b"{":
+        if raw.lstrip()[:1] in (b"{", b"["):
             self._whole(raw)
             return
         for event in self._events(raw):
@@ -135,7 +136,11 @@ class Listener:
                 for event in events:
                     self._event(event, -1)
                 return
-        self.problem = self.problem or "it is no answer of a dialect that is known"
+        payload, error = parse_error(raw)
+        if error:
+            self.failed = upstream_sentence(payload) or "it gives no reason"
+        else:
+            self.problem = self.problem or "it is no answer of a dialect that is known"
 
     def _event(self, event: Event, block: int) -> None:
         match event:

@@ -29,6 +29,11 @@ _USUAL = re.compile(r"https?://((?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,})(?:/[!-~]*)?")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
+def bracketed(host: str) -> str:
+    """Return a host as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def check_base_url(url: str) -> None:
     """Raise ValueError for what is no address of an upstream. The address, which may hold a password, is not repeated."""
     try:

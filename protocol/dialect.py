@@ -117,7 +117,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     never_in_base: tuple[str, ...] = ()
     """Ends of a base URL that `sluice check` warns of: they are added to it for each request."""
     base_ends: str = ""
-    """How a provider's base URL ends; `sluice check` warns of one without any path."""
+    """How a provider's base URL ends where no client speaks the dialect; `sluice check` warns of one without any path."""
     headers: Mapping[str, str] = {}
     """Sent upstream with each request, unless the configuration has others."""
     key_header: tuple[str, str] = ("authorization", "Bearer {key}")

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote, urlsplit
 import httptools
 from aiohappyeyeballs import start_connection
 
+from protocol.addresses import bracketed
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -66,8 +67,7 @@ class Origin:
         self.port = url.port or (443 if self.is_tls else 80)
         self._path = quote(url.path.rstrip("/"), safe=_AS_IT_IS)
         self._query = quote(url.query, safe=_AS_IT_IS + "?")
-        bracketed = f"[{self.host}]" if ":" in self.host else self.host
-        self.named = bracketed if url.port is None else f"{bracketed}:{url.port}"
+        self.named = bracketed(self.host) if url.port is None else f"{bracketed(self.host)}:{url.port}"
         """What the header `host` says."""
         self._login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else ""
 

@@ -15,6 +15,36 @@ _AZURE = (".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azu
 _VERTEX = "aiplatform.googleapis.com"
 
 
+_NEEDS = {
+    "api.openai.com": "/v1", "api.groq.com": "/openai/v1", "api.mistral.ai": "/v1", "api.x.ai": "/v1", "openrouter.ai": "/api/v1",
+    "generativelanguage.googleapis.com": "/v1beta",
+}  # fmt: skip
+"""Providers that serve nothing at the root of their host, and the path that their address ends in."""
+_AT_ROOT = ("api.deepseek.com", "api.perplexity.ai")
+_REPEATED = re.compile(r"((?:/[^/]+)+)\1(?=/|$)")
+
+
+def address_mistakes(config: Config) -> Iterator[Finding]:
+    """Yield upstreams at whose address nothing can answer: it has a part of its path twice, or a known provider's path not at all."""
+    for name, upstream in config.upstreams.items():
+        if upstream.door != "plain":
+            continue
+        parts, sent = urlsplit(upstream.base_url), _requested(upstream)
+        needed = _NEEDS.get(parts.hostname or "") if DIALECTS[upstream.dialect].client_base else None
+        place = ("upstreams", name, "base_url")
+        if repeated := _REPEATED.search(sent):
+            said = f"has {repeated[1]} twice where requests are sent, to {sent}: take one away"
+            yield Finding("error", place, next((better for _, better in _twice(upstream, parts.path.rstrip("/"))), said))
+        elif needed and not parts.path.strip("/"):
+            yield Finding("error", place, f"has no path: requests to this provider go to {parts.scheme}://{parts.hostname}{needed}")
+
+
+def _requested(upstream: Upstream) -> str:
+    """Return the path at an upstream to which requests are sent."""
+    dialect, path = DIALECTS[upstream.dialect], urlsplit(upstream.base_url).path.rstrip("/")
+    return path.removesuffix(dialect.base_overlap) + dialect.upstream_paths[dialect.answers]
+
+
 def address_warnings(config: Config) -> Iterator[Finding]:
     """Yield upstreams whose address is not what their door expects, so that the provider answers 404 or 401, and routes of models that
     are not there."""
@@ -51,9 +81,13 @@ def _plain(upstream: Upstream, path: str) -> Iterator[tuple[str, str]]:
     door = "azure" if host.endswith(_AZURE) and not path else "vertex" if host.endswith(_VERTEX) else ""
     if door:
         yield "base_url", f"is an address that wants `door: {door}`, for the path and what lets requests in: add that (docs/providers.md)"
-    elif not path and dialect.base_ends:
-        yield "base_url", f"has no path: the address of a provider of this dialect ends as in {dialect.base_ends}: add that"
-    yield from _twice(upstream, path)
+    elif not path and (ends := dialect.client_base or dialect.base_ends) and host not in (*_NEEDS, *_AT_ROOT):
+        yield (
+            "base_url",
+            f"has no path: the address of most providers of this dialect ends in {ends}: add it, unless the API is at the root",
+        )
+    if not _REPEATED.search(_requested(upstream)):
+        yield from _twice(upstream, path)
 
 
 def _azure(upstream: Upstream, path: str) -> Iterator[tuple[str, str]]:

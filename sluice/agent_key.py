@@ -22,6 +22,7 @@ from protocol.errors import InvalidRequest, PipelineError
 from sluice.agents import Agent, Pointed
 from sluice.errors import SettingsError, StartError, Unavailable
 from sluice.private import read_private, write_private
+from sluice.sentences import wrapped
 from sluice.settings import RunningUp, Settings, load_settings, running_up, with_embedded
 
 FOLDER = "agents"
@@ -129,7 +130,10 @@ def _kept(data_dir: Path, url: str, name: str) -> tuple[str, str]:
                 _check(url, key)
                 return path.stem, key
         name, key = asyncio.run(_create(data_dir, name))
-        write_private(folder / f"{name}.key", key, lasting=True)
+        path = folder / f"{name}.key"
+        write_private(path, key, lasting=True)
+        made = f"sluice: made the key {name} (role client) and put it into {path}; `sluice keys revoke {name}` ends it"
+        print(wrapped(made, sys.stderr), file=sys.stderr)  # noqa: T201
     except OSError as error:
         raise StartError(f"{error.filename or folder}: {error.strerror}") from None
     return name, key

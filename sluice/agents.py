@@ -133,7 +133,7 @@ AGENTS: Sequence[Agent] = (
         steps=(
             "In ~/.codex/config.toml (or $CODEX_HOME/config.toml):", 'model = "{model}"', 'model_provider = "sluice"',
             'web_search = "disabled"', "[model_providers.sluice]", 'name = "Sluice"', 'base_url = "{url}/v1"', 'wire_api = "responses"',
-            'env_key = "CODEX_SLUICE_KEY"', "and for its shell: export CODEX_SLUICE_KEY={key}",
+            'env_key = "SLUICE_KEY"', "and for its shell: export SLUICE_KEY={key}",
         ),
         note="leave web_search out of the file where the key may search the web (`server_tools: [web_search]`)",
     ),

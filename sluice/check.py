@@ -18,7 +18,7 @@ from protocol.config_faults import Place
 from protocol.errors import PolicyFailed, UpstreamTokenMissing
 from protocol.policy_set import module_of
 from protocol.upstreams import Upstream, named_variable
-from sluice.address_check import address_warnings
+from sluice.address_check import address_mistakes, address_warnings
 from sluice.config_file import Document
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes, findings, locate
@@ -189,9 +189,10 @@ def _options_of(use: str, title: str) -> type[BaseModel] | None:
 
 
 def upstream_mistakes(config: Config) -> Iterator[Finding]:
-    """Yield what keeps requests from being sent to an upstream: a header that cannot be sent, a key that is nowhere."""
+    """Yield what keeps requests from reaching an upstream: an address where nothing is, a header that cannot be sent, a lost key."""
     from providers.http1 import Origin
 
+    yield from address_mistakes(config)
     for name, upstream in config.upstreams.items():
         place = ("upstreams", name)
         try:

@@ -1,7 +1,7 @@
 """`sluice check`: what a configuration file says, and what its policies would make of one call or text. Nothing is started or asked, but
 policies of somebody's own are loaded, which runs their modules; what those print is no part of the answer.
 
-Exit codes: 0 no mistakes, 1 mistakes, 2 wrong use.
+Exit codes: 0 no mistakes, 1 mistakes (with --strict also warnings), 2 wrong use.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ DEFAULT = "default"
 NO_FILE = "the shipped configuration (no file given)"
 
 
-def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, policy: str | None, as_json: bool) -> int:
+def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, policy: str | None, is_strict: bool, as_json: bool) -> int:
     """Check, try what is to be tried, print; return the exit code. Raises SettingsError for wrong use."""
     settings = load_settings(config=file)
     if call is not None and text is not None:
@@ -45,6 +45,7 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
         # findings stand behind the file's name, which need not be said twice
         document, found = Document(name), [Finding("error", (), str(error).removeprefix(f"the configuration file {name} "))]
     is_right = not any(one.level == "error" for one in found)
+    code = 1 if not is_right or (is_strict and any(one.level == "warning" for one in found)) else 0
     tried = None
     series, is_trial = policy or DEFAULT, call is not None or text is not None
     if document.config is not None and (policy or is_trial) and series not in (known := document.config.policies):
@@ -53,16 +54,16 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
         with contextlib.redirect_stdout(sys.stderr):
             tried = _try(document.config, settings.search_path, call, text, series)
     if as_json:
-        shown = {"ok": is_right, "file": document.file, "findings": check.as_object(found)}
+        shown = {"ok": not code, "file": document.file, "findings": check.as_object(found)}
         typer.echo(json.dumps(shown | ({"tried": _as_object(tried)} if tried else {})))
-        return 0 if is_right else 1
+        return code
     for one in found:
         _say(printable(f"{one.level}: {one.within(document.file)}"))
     _say(_summary(document, found))
     if tried is not None:
         assert document.config is not None
         _say(_shown(tried, series, call, can_judge=check.can_judge(document.config, tried.judge)))
-    return 0 if is_right else 1
+    return code
 
 
 def _say(text: str) -> None:

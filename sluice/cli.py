@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from protocol.addresses import bracketed
 from protocol.errors import OldPrimary, OtherDatabase, PipelineError, PolicyFailed
 from sluice import VERSION
 from sluice.errors import Busy, StartError, Unavailable
+from sluice.processes import heed_signals
 from sluice.sentences import wrapped
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ Run = Callable[["Runtime"], Coroutine[object, object, None]]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file. (default: built-in rules; variable SLUICE_CONFIG)")]
 Model = Annotated[str, typer.Option("--model", help="The model to use. (default: the first that GET /v1/models names)")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings, too.")]
 ReadyFd = Annotated[int | None, typer.Option("--ready-fd", hidden=True)]
 
 
@@ -174,6 +177,7 @@ def examine(
     config: ConfigFile = None,
     before_start: Annotated[bool, typer.Option("--before-start", help="Leave out what only a running product has.")] = False,
     upstreams: Annotated[bool, typer.Option("--upstreams", help="Also ask each upstream for its models: name, connection, key.")] = False,
+    is_strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:
     """Check Redis, Postgres, keys, workers, backlogs, leaks and rights; exit 1 when something is not fit."""
@@ -193,9 +197,10 @@ def examine(
         from sluice.upstreams import check_upstreams
 
         found += check_upstreams(runtime.config)
-    failed = any(state == "failed" for _, state, _ in found)
+    counts = {name: sum(state == name for _, state, _ in found) for name in ("failed", "warning", "ok")}
+    failed = counts["failed"] or (is_strict and counts["warning"])
     if as_json:
-        typer.echo(json.dumps({"ok": not failed, "checks": [{"name": n, "state": s, "message": m} for n, s, m in found]}))
+        typer.echo(json.dumps({"ok": not failed, "counts": counts, "checks": [{"name": n, "state": s, "message": m} for n, s, m in found]}))
     else:
         from sluice.tables import Column, show
 
@@ -204,6 +209,7 @@ def examine(
             Column(heading="message", value="message", least=20, stretches=True, wraps=True),
         )  # fmt: skip
         show([{"state": s, "check": n, "message": m} for n, s, m in found], columns, ("state", "check", "message"))
+        typer.echo(doctor.summary(counts), err=True)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -216,12 +222,13 @@ def check_configuration(
     ] = None,
     try_text: Annotated[str | None, typer.Option("--try-text", help="Say what the policies would make of this answer.")] = None,
     policy: Annotated[str | None, typer.Option("--policy", help="Name of the policies to try. (default: default)")] = None,
+    is_strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a configuration file whole, starting nothing; exit 1 when it has mistakes. Modules of policies of your own are run."""
     from sluice import check_cli
 
-    raise typer.Exit(check_cli.run(file, call=try_call, text=try_text, policy=policy, as_json=as_json))
+    raise typer.Exit(check_cli.run(file, call=try_call, text=try_text, policy=policy, is_strict=is_strict, as_json=as_json))
 
 
 @app.command()
@@ -306,7 +313,7 @@ def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8
             config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge", names_set=role in ("gateway", "policy")
         )
         if role in ("gateway", "judge"):
-            _check_upstream_keys(settings.config, config)
+            _check_upstreams(settings.config, config)
         if ready_fd is None:
             _check(role, runtime)
         try:
@@ -321,13 +328,13 @@ def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8
         raise
 
 
-def _check_upstream_keys(file: Path | None, config: "Config") -> None:
-    """Raise SettingsError where a key of an upstream is in a file that cannot be read: who sends requests needs it."""
-    if any(upstream.key_place for upstream in config.upstreams.values()):
+def _check_upstreams(file: Path | None, config: "Config") -> None:
+    """Raise SettingsError where no request can reach an upstream: its address has nothing behind it, or its key cannot be read."""
+    if config.upstreams:
         from sluice import check
         from sluice.mistakes import Mistakes
 
-        if found := list(check.key_mistakes(config, list(config.upstreams))):
+        if found := list(check.upstream_mistakes(config)):
             raise Mistakes(str(file), found)
 
 
@@ -347,7 +354,7 @@ def _check(role: str, runtime: "Runtime") -> None:
 
 def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path | None) -> Exception:
     """Return the sentence for what stopped a process; what is no matter of settings or surroundings stays as it is."""
-    where = f"{runtime.host}:{runtime.port}"
+    where = f"{bracketed(runtime.host)}:{runtime.port}"
     match error:
         case PolicyFailed():
             from sluice.check import start_error
@@ -408,6 +415,7 @@ def _add_groups(arguments: list[str]) -> None:
 
 def main() -> None:
     """Run the command line."""
+    heed_signals()
     for name in DATABASE_VARIABLES:
         os.environ.pop(name, None)
     _add_groups(sys.argv[1:])

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 nothing to undo or the request failed, 2 wrong use or an a
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -20,6 +21,7 @@ from sluice import agent_key
 from sluice.agent_file import AgentFile
 from sluice.agents import AGENTS, Agent, Pointed, named, of_command
 from sluice.errors import SettingsError
+from sluice.processes import hand_over_signals
 from sluice.sentences import wrapped
 
 _OURS = "SLUICE_"
@@ -35,16 +37,19 @@ def run(command: Sequence[str], *, model: str = "") -> NoReturn:
         raise SettingsError(
             f"{agent.title} takes no address from its environment: `sluice connect {agent.name} --write` puts it into its file"
         )
+    # before a key is made for it
+    if shutil.which(command[0]) is None:
+        is_file = os.path.dirname(command[0]) != "" and os.path.exists(command[0])
+        _say(f"{command[0]}: {'not a program that you may run' if is_file else 'no such command: install it, or correct PATH'}")
+        raise typer.Exit(126 if is_file else 127)
     pointed = agent_key.find(agent, model=model)
     pointed = Pointed(pointed.url, pointed.key, pointed.model, session=f"run-{uuid4()}", key_name=pointed.key_name)
     environment = {name: value for name, value in os.environ.items() if name not in agent.unset and not name.startswith(_OURS)}
     environment |= agent.environment(pointed, environment)
     _say(f"{command[0]} goes through {pointed.url}{f' with the key {pointed.key_name}' if pointed.key_name else ''}{_seen(agent, pointed)}")
+    hand_over_signals()
     try:
         os.execvpe(command[0], list(command), environment)
-    except FileNotFoundError:
-        _say(f"{command[0]}: no such command")
-        raise typer.Exit(127) from None
     except OSError as error:
         _say(f"{command[0]}: {error.strerror}")
         raise typer.Exit(126) from None

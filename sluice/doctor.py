@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import functools
 import importlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -18,20 +17,18 @@ from urllib.parse import urlsplit
 from protocol.config import Config, Key
 from protocol.errors import PolicyFailed
 from sluice.check import counts, expanded, passes_everything, unknown_policies, warnings
-from sluice.errors import NotFit, SettingsError, StartError, Unavailable
+from sluice.errors import NotFit, SettingsError, Unavailable
 from sluice.policy_set import policy_set
 from sluice.settings import place
+from sluice.store_check import TITLES, WITHIN_S, Checked, StoreCheck
 from streams import fitness
 
 if TYPE_CHECKING:
     import redis
 
 T = TypeVar("T")
-WITHIN_S = 4.0
-"""How long the first checks may take, all together."""
-SILENT = "no answer"
-_LIBRARIES = ("redis", "db.keys", "db.migrations.migrate", "db.seals.standing", "sluice.live_database")
-"""What the first checks import."""
+_LIBRARIES = ("redis", "db.keys", "db.migrations.migrate", "db.seals.standing", "sluice.live", "sluice.live_database")
+"""What the checks import."""
 _REMEDY = (
     "print the ACL file anew with deploy/redis/redis-users and `ACL LOAD` it (it has `user default off resetpass ~* &* +@all`, as whom "
     "nobody can log in), or use Valkey 9.1.2 or later"
@@ -130,7 +127,7 @@ def _check_pooler(url: str) -> list[str]:
     return [f"{ignored}: timeouts of statements do not hold. Connect to PostgreSQL itself, or see docs/operations.md#poolers"]
 
 
-def check_database_live(url: str) -> list[tuple[str, str, str]]:
+def check_database_live(url: str) -> list[Checked]:
     """Make every check of `sluice.live_database`; like `check_all`. Nothing of a database that is not set up, which `check_all` reports."""
     from db.migrations import migrate
     from sluice.live_database import CHECKS
@@ -144,7 +141,7 @@ def check_database_live(url: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def check_retention(config: Config, url: str) -> list[tuple[str, str, str]]:
+def check_retention(config: Config, url: str) -> list[Checked]:
     """Do old rows go? Like `check_all`."""
     from db.migrations import migrate
     from db.seals.standing import standing
@@ -239,73 +236,50 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None, *, re
 def check_all(
     config: Config, redis_url: str, database_url: str, *, live: bool = True, search_path: Sequence[str] = (),
     progress: Callable[[str], None] = lambda line: None,
-) -> list[tuple[str, str, str]]:  # fmt: skip
-    """Run every check; return (what, `ok` or `warning` or `failed`, sentence). `live`: also those of a running product. `progress` gets a
-    line before what may take a while."""
-    checks: list[tuple[str, Callable[[], list[str]]]] = [
-        ("redis", lambda: check_redis(redis_url)),
-        ("database", lambda: check_database(database_url)),
-        ("identity", lambda: check_identity(redis_url, database_url)),
-        ("keys", lambda: check_keys(config, database_url)),
-    ]
-    found = [*_configuration(config), _name_set(config, search_path), *_try_policies(config, search_path)]
-    progress("asking Redis and PostgreSQL ...")
-    found += _side_by_side(checks)
-    away = {name for name, state, _ in found if state == "failed"}
-    # one that answers nothing now would hold up every look, each for as long
-    silent = {name for name, _, sentence in found if sentence.startswith(SILENT)}
-    looks: dict[str, Callable[[], list[tuple[str, str, str]]]] = {
-        "redis": lambda: _look_at_redis(config, redis_url, database_url),
-        "database": lambda: [*check_database_live(database_url), *check_retention(config, database_url)],
-    }
-    for name, look in looks.items() if live else ():
-        if name in silent:
-            continue
-        progress(f"looking at what runs, by what the {name} holds ...")
-        try:
-            found += look()
-        except StartError as error:
-            # what is away or not fit was reported above
-            found += [] if name in away else [(name, "failed", str(error))]
-    return found
-
-
-def _side_by_side(checks: Sequence[tuple[str, Callable[[], list[str]]]]) -> list[tuple[str, str, str]]:
-    """Run the checks at once and within one bound: a store that hangs holds up none of the others, and the end once."""
-    ended: dict[str, list[tuple[str, str, str]]] = {}
-    errors: list[BaseException] = []
-
-    def run(name: str, check: Callable[[], list[str]]) -> None:
-        try:
-            ended[name] = [(name, "warning", sentence) for sentence in check()] or [(name, "ok", "")]
-        except StartError as error:
-            ended[name] = [(name, "failed", str(error))]
-        except BaseException as error:  # noqa: BLE001 - raised below, where the command sees it
-            errors.append(error)
-
+) -> list[Checked]:  # fmt: skip
+    """Run every check. `live`: also those of a running product. `progress` gets a line before what may take a while."""
     for name in _LIBRARIES:
         # imported by two threads at once, each could get half of it
         importlib.import_module(name)
-    # daemons: one that hangs must not keep the command from its end
-    threads = [threading.Thread(target=run, args=one, daemon=True) for one in checks]
-    for thread in threads:
-        thread.start()
+    checks: dict[str, Callable[[], list[str]]] = {
+        "redis": lambda: check_redis(redis_url),
+        "database": lambda: check_database(database_url),
+        "identity": lambda: check_identity(redis_url, database_url),
+        "keys": lambda: check_keys(config, database_url),
+    }
+    looks: dict[str, Callable[[], list[Checked]]] = {
+        "redis": lambda: _look_at_redis(config, redis_url, database_url),
+        "database": lambda: [*check_database_live(database_url), *check_retention(config, database_url)],
+    }
+    progress("asking Redis and PostgreSQL ...")
     until = time.monotonic() + WITHIN_S
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    if errors:
-        raise errors[0]
-    late = f"{SILENT} within {WITHIN_S:g} s: see whether it hangs, and the network to it"
-    return [one for name, _ in checks for one in ended.get(name, [(name, "failed", late)])]
+    asked = {name: StoreCheck(name, check, looks.get(name) if live else None) for name, check in checks.items()}
+    # meanwhile, as this needs none of both
+    found = [*_configuration(config), _name_set(config, search_path), *_try_policies(config, search_path)]
+    for one in asked.values():
+        one.wait_for_answer(until, lambda late: progress(f"{late} has not answered yet ..."))
+    found += [result for one in asked.values() for result in one.answer()]
+    for name in looks if live else ():
+        if asked[name].has_answered:
+            progress(f"looking at what runs, by what {TITLES[name]} holds ...")
+            found += asked[name].look()
+    return found
 
 
-def _configuration(config: Config) -> list[tuple[str, str, str]]:
+def summary(counts: Mapping[str, int]) -> str:
+    """Return in one line how many checks ended how."""
+    named = [f"{counts['failed']} failed", f"{counts['warning']} warning{'s' if counts['warning'] != 1 else ''}", f"{counts['ok']} ok"]
+    advice = "" if not counts["failed"] and not counts["warning"] else ": each line that is not `ok` says what to do"
+    return f"{sum(counts.values())} checks: {', '.join(named)}{advice}"
+
+
+def _configuration(config: Config) -> list[Checked]:
     """What a configuration without mistakes makes of itself: series that decide nothing, judges and keys that are not there."""
     warned = [one.sentence for one in warnings(config) if one.level == "warning"]
     return [("configuration", "warning", sentence) for sentence in warned] or [("configuration", "ok", counts(config))]
 
 
-def _try_policies(config: Config, search_path: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _try_policies(config: Config, search_path: Sequence[str]) -> Iterator[Checked]:
     """Let each series decide about a tool call and a text, as it would for a client: a hook that fails blocks whatever it is given."""
     from policy.loading import check_series, make
     from sluice.trial import try_call, try_text
@@ -330,26 +304,26 @@ def _try_policies(config: Config, search_path: Sequence[str]) -> Iterator[tuple[
         yield "policies", "ok", ""
 
 
-def _name_set(config: Config, search_path: Sequence[str]) -> tuple[str, str, str]:
+def _name_set(config: Config, search_path: Sequence[str]) -> Checked:
     try:
         return "policy set", "ok", f"of this configuration and these policies: {policy_set(config, search_path)}"
     except SettingsError as error:
         return "policy set", "warning", str(error)
 
 
-def without_shared_rights(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+def without_shared_rights(found: list[Checked]) -> list[Checked]:
     """What was found, for the servers of `sluice up`, where one user for all processes is no oversight."""
     said = "one user for all processes, as `sluice up` has it; compose.yaml has one for each role"
     return [(n, "ok", said) if s == "warning" and n in ("redis rights", "database rights") else (n, s, m) for n, s, m in found]
 
 
-def _look_at_redis(config: Config, url: str, database_url: str) -> list[tuple[str, str, str]]:
+def _look_at_redis(config: Config, url: str, database_url: str) -> list[Checked]:
     import redis
 
     from sluice.live import check_live
 
     try:
-        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=15) as client:
+        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
             return list(check_live(config, client, database_url))
     except (redis.RedisError, OSError) as error:
         raise Unavailable(f"Redis at {place(url)} went away ({type(error).__name__})") from None

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from protocol.dialects import CLIENTS, DIALECTS
-from sluice.processes import ON_LINUX, Spec, die_with_parent, open_log
+from sluice.processes import ON_LINUX, Spec, die_with_parent, heed_hangup, open_log
 
 ANSWER_S = 10.0
 """How long the server may take to fork; past it, it is given up."""
@@ -210,6 +210,7 @@ def _leave_child(become: Callable[[int], None], pid_write: int, go_read: int) ->
 def _become(launcher: int, main: Callable[[], None], asked: dict[str, Any], log_fd: int, ready_fd: int, go_read: int) -> None:
     """Be the role: what its command line would be after `exec`."""
     os.read(go_read, 1)
+    heed_hangup()
     die_with_parent(signal.Signals(asked["stop_signal"]))
     if os.getppid() != launcher:
         return

@@ -12,7 +12,7 @@ from protocol.config import Config, Key
 from protocol.config_faults import did_you_mean
 from protocol.errors import InvalidRequest
 from sluice.errors import SettingsError
-from sluice.settings import load_config, load_settings, running_up
+from sluice.settings import gateway_url, load_config, load_settings, running_up
 
 NO_CONFIG = "name the configuration file with --config or SLUICE_CONFIG"
 
@@ -69,8 +69,7 @@ def key_config(given: Path | None) -> KeyConfig:
     """
     settings = load_settings()
     up = running_up(settings)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    url = up.url if up is not None and up.url else f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    url = up.url if up is not None and up.url else gateway_url(settings.host, settings.port)
     is_up = up is not None and given is None
     path = up.config if up is not None and given is None else given or settings.config
     if path is None:

@@ -163,6 +163,29 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         pass
 
 
+def heed_signals() -> None:
+    """Take the signals that stop a process although whoever started this one ignored them, as a script does for its background jobs.
+
+    Each process that it starts would ignore them too. SIGHUP stays ignored: `nohup` means all processes of the group.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def heed_hangup() -> None:
+    """Let SIGHUP stop this process, which has a group of its own: no terminal hangs it up, so `nohup` has no meaning for it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def hand_over_signals() -> None:
+    """Before `exec` of a program that is not ours: let it have the signals that Python ignores for itself."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def die_with_parent(number: signal.Signals) -> None:
     """Let the kernel send `number` to this process when its parent dies. Only Linux can; elsewhere nothing happens."""
     if ON_LINUX:
@@ -190,12 +213,11 @@ def can_be_nobody() -> bool:
         return False
 
 
-def _before_exec(spec: Spec, parent: int) -> Callable[[], None] | None:
-    if not ON_LINUX and not spec.nice:
-        return None
+def _before_exec(spec: Spec, parent: int) -> Callable[[], None]:
     libc = ctypes.CDLL(None)
 
     def before_exec() -> None:
+        heed_hangup()
         os.nice(spec.nice)
         if spec.before_exec is not None:
             spec.before_exec()

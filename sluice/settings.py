@@ -8,12 +8,13 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from protocol.addresses import bracketed
 from protocol.config import Config
 from protocol.runtime import Runtime
 from sluice.config_file import load_config as load_config
@@ -95,7 +96,9 @@ class Settings(BaseSettings):
         description="Password of the login sluice_pages, for pages and the audit API. It may read, and write logins, reviews and reads.",
     )
     data_dir: Path = Field(default=Path(".sluice"), description="Where `sluice up` keeps its embedded servers, logs and key.")
-    host: str = Field(default="127.0.0.1", description="Address the gateway listens on.")
+    host: Annotated[str, AfterValidator(lambda host: host.strip("[]"))] = Field(
+        default="127.0.0.1", description="Address the gateway listens on; an IPv6 address as in ::1 or [::1]."
+    )
     port: int = Field(default=8080, ge=0, le=65535, description="Port the gateway listens on.")
     pages_url: str = Field(
         default="http://127.0.0.1:8081",
@@ -197,8 +200,12 @@ def place(url: str) -> str:
     """Return where `url` points, without user and password."""
     parts = urlsplit(url)
     # PostgreSQL's sockets have the folder that holds them in the question
-    where = parts.hostname or parse_qs(parts.query).get("host", [parts.path])[0]
-    return f"{where}:{parts.port}" if parts.port else where
+    return parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", [parts.path])[0]
+
+
+def gateway_url(host: str, port: int) -> str:
+    """Return the address of a gateway that listens on `host`, for a client on this machine."""
+    return f"http://{bracketed({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host))}:{port}"
 
 
 def database_url() -> str:
@@ -219,7 +226,7 @@ def redis_time() -> float:
 
 def with_embedded(settings: Settings) -> Settings:
     """Fill missing addresses with those of the running `sluice up` of the data directory, and take its configuration, which has its
-    own key, where none is given. Raises SettingsError when addresses are missing and there is none."""
+    own key, and its folder of policies, where none is given. Raises SettingsError when addresses are missing and there is none."""
     told = _told(settings.data_dir)
     if not told:
         if settings.redis_url and settings.database_url:
@@ -229,8 +236,11 @@ def with_embedded(settings: Settings) -> Settings:
             "set them, start `sluice up`, or say where it keeps its data with SLUICE_DATA_DIR"
         )
     urls = {"redis_url": settings.redis_url or told["redis_url"], "database_url": settings.database_url or told["database_url"]}
-    config = settings.config or (settings.data_dir / HANDED_FILE if urls == told else None)
-    return settings.model_copy(update=urls | {"config": config})
+    taken: dict[str, Any] = dict(urls)
+    if settings.config is None and urls.items() <= told.items():
+        folder = told.get("policy_path")
+        taken |= {"config": settings.data_dir / HANDED_FILE, "policy_path": settings.policy_path or (Path(folder) if folder else None)}
+    return settings.model_copy(update=taken)
 
 
 class RunningUp(NamedTuple):

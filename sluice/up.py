@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, get_args
 
 from db.migrations.place import digest
+from protocol.addresses import bracketed
 from protocol.config import Config, Key
 from protocol.debug import Debug, Logger
 from sluice import check, doctor, embedded
@@ -35,8 +36,9 @@ from sluice.private import write_private
 from sluice.processes import Spec, die_with_parent, sweep
 from sluice.rehearsal import Rehearsal
 from sluice.sentences import wrapped
-from sluice.settings import ADDRESS_FILE, HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls
+from sluice.settings import ADDRESS_FILE, HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls, gateway_url
 from sluice.supervisor import Supervisor
+from streams import lifecycle
 
 KEY_NAME = "sluice-up"
 START_S = 60.0
@@ -92,10 +94,14 @@ class Plan:
         return self.data_dir / HANDED_FILE
 
     @property
+    def policy_path(self) -> str:
+        """The folder of the user's own policies; empty where there is none."""
+        return "".join(self.settings.search_path)
+
+    @property
     def url(self) -> str:
         """The gateway's address as a client on this machine sees it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
+        return gateway_url(self.settings.host, self.settings.port)
 
     @cached_property
     def pages_url(self) -> str:
@@ -173,9 +179,7 @@ class _Launcher:
                     self._stopped_at = loop.time()
                 self._stopping.set()
 
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-                    continue  # started by nohup: to outlive its terminal
+            for number in lifecycle.stop_signals():
                 loop.add_signal_handler(number, stop, number)
             work = asyncio.create_task(self._work(supervisor), name="launcher")
             stopped = asyncio.create_task(self._stopping.wait(), name="stop signal")
@@ -249,7 +253,7 @@ class _Launcher:
             specs.append(replace(spec, nice=self._record_nice))
         if specs:
             await supervisor.start(specs, timeout_s=START_S)
-        urls = {"redis_url": self._redis_url, "database_url": self._database_url}
+        urls = {"redis_url": self._redis_url, "database_url": self._database_url, "policy_path": plan.policy_path}
         write_private(plan.data_dir / URLS_FILE, json.dumps(urls))
 
     async def _migrate(self) -> None:
@@ -274,12 +278,11 @@ class _Launcher:
         role = known.get(name) or ("worker", name.partition("-")[0])
         flags = ("--concurrency", str(plan.workers.judge_concurrency)) if role[-1] == "judge" else ()
         settings = plan.settings
-        folder = settings.policy_path or (settings.config.parent if settings.config else None)
         env = {
             "SLUICE_CONFIG": str(plan.handed), "SLUICE_REDIS_URL": self._redis_url, "SLUICE_DATABASE_URL": self._database_url,
             "SLUICE_HOST": settings.host, "SLUICE_PORT": str(settings.port), "SLUICE_LOG": settings.log,
             "SLUICE_PAGES_URL": plan.pages_url,
-            "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
+            "SLUICE_POLICY_PATH": plan.policy_path, "SLUICE_DATA_DIR": str(plan.data_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
         nice = {"audit": self._record_nice, "pages": PAGES_NICE}.get(role[-1], 0)
@@ -360,7 +363,9 @@ def check_port(host: str, port: int) -> None:
         except OSError as error:
             match error.errno:
                 case errno.EADDRINUSE:
-                    raise Busy(f"port {port} is in use: choose another with --port, or end what listens on {host}:{port}") from None
+                    raise Busy(
+                        f"port {port} is in use: choose another with --port, or end what listens on {bracketed(host)}:{port}"
+                    ) from None
                 case errno.EACCES:
                     raise SettingsError(f"this user may not listen on port {port}: choose one above 1023 with --port") from None
                 case _:

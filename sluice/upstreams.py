@@ -15,6 +15,7 @@ import threading
 import time
 from typing import Any
 
+from protocol.addresses import bracketed
 from protocol.config import Config, Upstream
 from protocol.dialects import DIALECTS
 from protocol.errors import UpstreamTokenMissing
@@ -94,7 +95,7 @@ def _asked(sock: socket.socket, door: Door) -> tuple[str, str]:
 
 
 def _connect(origin: Origin, step_s: float) -> socket.socket:
-    where = f"{origin.host}:{origin.port}"
+    where = f"{bracketed(origin.host)}:{origin.port}"
     try:
         addresses = socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
     except OSError as error:

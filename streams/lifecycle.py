@@ -19,12 +19,17 @@ def tell_ready(settings: Runtime) -> None:
         os.close(settings.ready_fd)
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop this process: SIGHUP only where `nohup` did not start it."""
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGTERM, signal.SIGINT, *hangup]
+
+
 def on_stop(stop: Callable[[], None]) -> None:
-    """Call `stop` at SIGTERM, SIGINT and SIGHUP, the last unless `nohup` started this process. SIGUSR1 and SIGUSR2 mean nothing here."""
+    """Call `stop` at each of `stop_signals`. SIGUSR1 and SIGUSR2 mean nothing here."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, stop)
+    for number in stop_signals():
+        loop.add_signal_handler(number, stop)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         # unless somebody gave them a meaning, they would end the process, and a gateway's every call
         if signal.getsignal(number) is signal.SIG_DFL:

@@ -2,7 +2,7 @@
 
     pip install agentdojo==0.1.35
     SLUICE_SCRIPTS_DIR=/tmp/scripts sluice up --config examples/control/sluice.yaml &
-    SLUICE_API_KEY=$(cat .sluice/key) python examples/control/run_agentdojo.py --scripts-dir /tmp/scripts --policy noop --policy default
+    SLUICE_KEY=$(cat .sluice/key) python examples/control/run_agentdojo.py --scripts-dir /tmp/scripts --policy noop --policy default
 
 For utility the script plays the ground truth of each user task. For attacks it plays an agent that falls for every injection: the first
 call of the user's task, then all calls of the attacker's, then the rest. So attack success under `noop` is the ceiling, and what a policy
@@ -149,7 +149,7 @@ def main() -> int:
     """Run it."""
     own = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     own.add_argument("--url", default=os.environ.get("SLUICE_URL", "http://127.0.0.1:8080"), help="where Sluice is")
-    own.add_argument("--key", default=os.environ.get("SLUICE_API_KEY", ""), help="its API key; SLUICE_API_KEY")
+    own.add_argument("--key", default=os.environ.get("SLUICE_KEY", ""), help="its API key; SLUICE_KEY")
     own.add_argument("--scripts-dir", type=Path, required=True, help="SLUICE_SCRIPTS_DIR of that Sluice's gateway")
     own.add_argument("--suite", action="append", help="workspace, banking, travel, slack; may be repeated (workspace and banking)")
     own.add_argument("--policy", action="append", help="series of policies; may be repeated (default)")

@@ -12,7 +12,6 @@ DIALECT = Dialect(
     answers="responses",
     upstream_paths={"responses": "/responses", "models": "/models"},
     never_in_base=("/responses", "/chat/completions", "/completions", "/models"),
-    base_ends="/v1",
     doors={
         "azure": Way(place="/openai/v1", key_header=("api-key", "{key}"), lists=True),
         # it counts calls from call_0 in each answer

@@ -51,7 +51,12 @@ def sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 
 def run(sluice: dict[str, Any], *command: str) -> str:
     env = {k: v for k, v in ENVIRONMENT.items() if k != "PYTHONPATH"}
-    env |= {"SLUICE_BASE_URL": f"{sluice['url']}/v1", "SLUICE_API_KEY": sluice["key"], "INSPECT_DISPLAY": "plain"}
+    env |= {
+        "SLUICE_BASE_URL": f"{sluice['url']}/v1",
+        "SLUICE_KEY": sluice["key"],
+        "SLUICE_API_KEY": sluice["key"],
+        "INSPECT_DISPLAY": "plain",
+    }
     done = subprocess.run([HARNESSES, *command], cwd=EXAMPLES, env=env, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

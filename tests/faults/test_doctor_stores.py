@@ -22,6 +22,7 @@ from protocol.config import Config
 from sluice import doctor, embedded, live, live_database
 from sluice.errors import NotFit, Unavailable
 from sluice.settings import load_config
+from sluice.store_check import WITHIN_S
 from streams.health import Found, clock_faults
 from tests.support.checks.record import fresh_database
 from tests.support.servers.product import Product, base_config
@@ -277,7 +278,10 @@ def test_a_store_that_hangs_holds_the_doctor_up_once(frozen: str, postgres: Serv
         server.thaw()
     name = {"postgres": "database", "valkey": "redis"}[frozen]
     assert {(check, state) for check, state, _ in found} >= {(name, "failed")}
-    assert any("no answer within 4 s" in sentence for check, _, sentence in found if check == name), found
+    assert any("no answer within 3 s" in sentence for check, _, sentence in found if check == name), found
     other = {"postgres": "redis", "valkey": "database"}[frozen]
     assert any(check == other and state != "failed" for check, state, _ in found), "the other store is looked at"
-    assert lines[0] == "asking Redis and PostgreSQL ..." and took_s < 5.0 + 4.0, "the bound, and the looks at the other store"
+    title = {"postgres": "PostgreSQL", "valkey": "Redis"}[frozen]
+    assert lines[:2] == ["asking Redis and PostgreSQL ...", f"{title} has not answered yet ..."] and len(lines) >= 3, lines
+    # the other store is looked at meanwhile
+    assert took_s < WITHIN_S + 2.0

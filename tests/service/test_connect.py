@@ -82,6 +82,9 @@ def test_an_agent_runs_with_a_key_and_a_session_of_its_own(product: dict[str, An
     assert f"ANTHROPIC_AUTH_TOKEN={got['key']}" in again.stdout, "the key is made once"
     missing = sluice(product, home, "run", "--", "no-such-agent")
     assert missing.returncode == 127 and "no such command" in missing.stderr
+    assert [path.name for path in kept.parent.iterdir()] == ["claude-kim.key"], "no key is made for what cannot run"
+    printed = sluice(product, home, "connect", "aider")
+    assert "made the key aider-kim" in printed.stderr and "made the key" not in printed.stdout + again.stderr
 
 
 def test_a_check_says_where_its_call_is(product: dict[str, Any], home: Path) -> None:

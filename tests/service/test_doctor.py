@@ -165,8 +165,13 @@ def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
         code, _ = sluice("doctor", "--before-start", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
         assert code == 1  # no key yet
         assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
-        code, _ = sluice("doctor", "--before-start", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
-        assert code == 0
+        stores = {"SLUICE_REDIS_URL": redis_url, "SLUICE_DATABASE_URL": url}
+        for maxmemory, code, summary in ((0, 1, "1 warning, "), (10**9, 0, "0 warnings, ")):
+            with redis.Redis.from_url(redis_url) as store:
+                store.config_set("maxmemory", maxmemory)
+            assert sluice("doctor", "--before-start", **stores)[0] == 0
+            strict = sluice("doctor", "--before-start", "--strict", **stores)
+            assert strict[0] == code and "checks: 0 failed, " + summary in strict[1], strict
 
 
 async def test_judges_that_did_not_answer_are_named(database_url: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checks import ending
+from tests.support.servers.up import DEAF
 
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,10 +51,17 @@ def dying():
     os.kill(os.getpid(), signal.SIGKILL)
 def test_first(dying): pass
 """
+SIGNALS = """
+import signal, subprocess
+def test_child_is_interrupted():
+    with subprocess.Popen(["sleep", "50"]) as child:
+        child.send_signal(signal.SIGINT)
+        assert child.wait(5) == -signal.SIGINT
+"""
 PASSES = "def test_passes(): pass\n"
 
 
-def run(folder: Path, *options: str, minutes: float = 1, **files: str) -> tuple[int, str]:
+def run(folder: Path, *options: str, minutes: float = 1, before: tuple[str, ...] = (), **files: str) -> tuple[int, str]:
     """Run these test files as `make test` does, on two processes; returns the exit code and all that it said."""
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
@@ -65,10 +73,17 @@ def run(folder: Path, *options: str, minutes: float = 1, **files: str) -> tuple[
         "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder, "-p", "tests.support.checks.ending", *given,
-         "-n", "2", *options, folder], env=env, cwd=folder, capture_output=True, text=True, timeout=100, check=False,
+        [*before, sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder,
+         "-p", "tests.support.checks.ending", *given, "-n", "2", *options, folder],
+        env=env, cwd=folder, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_by_a_script_in_the_background_is_as_any_other(tmp_path: Path) -> None:
+    code, said = run(tmp_path, before=DEAF, signals=SIGNALS)
+    assert code == pytest.ExitCode.OK, said
 
 
 @pytest.mark.slow

@@ -15,8 +15,10 @@ import pytest
 from sluice.processes import ON_LINUX, started_at
 from tests.support.clients.commands import run_command
 from tests.support.servers.ports import free_port
-from tests.support.servers.up import ENVIRONMENT, START_S, Up, up
+from tests.support.servers.up import DEAF, ENVIRONMENT, START_S, Up, up
 from tests.support.waiting import wait_for
+
+STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +181,22 @@ def test_a_launcher_that_nohup_started_outlives_its_terminal_and_another_stops_w
         assert all_gone(ready)
 
 
+@pytest.mark.skipif(not ON_LINUX, reason="reads /proc")
+def test_signals_that_were_ignored_where_it_was_started_stop_it_and_its_processes(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--json", "--port", "0", before=DEAF) as launcher:
+        ready = launcher.ready()
+        # Valkey ignores SIGHUP by itself
+        for role, number in ((role, number) for role in ready["pids"] for number in STOPS if (role, number) != ("redis", signal.SIGHUP)):
+            status = Path(f"/proc/{ready['pids'][role][0]}/status").read_text()
+            is_ignored = int(status.partition("SigIgn:")[2].split()[0], 16) >> (number - 1) & 1
+            assert bool(is_ignored) == ((role, number) == ("launcher", signal.SIGHUP)), (role, number)
+        os.kill(ready["pids"]["judge"][0], signal.SIGHUP)
+        wait_for(lambda: "judge-worker-1 is back" in launcher.said(), timeout_s=START_S)
+        assert "judge-worker-1 ended with exit code 0" in launcher.said()
+        assert launcher.stop(signal.SIGINT) == 0
+    assert all_gone(ready)
+
+
 @pytest.mark.parametrize("role", ["gateway", "policy", "judge", "audit", "redis", "postgres"])
 def test_killed_process_is_started_again(data_dir: Path, tmp_path: Path, role: str) -> None:
     names = {"policy": "policy-worker-1", "judge": "judge-worker-1", "audit": "audit-writer", "redis": "valkey"}
@@ -334,7 +352,9 @@ def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(data_dir: 
 @pytest.mark.slow
 def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_comes_of_it(data_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "sluice.yaml"
-    file.write_text(UPSTREAM + ROUTE + "policies:\n  default: [{use: noop}]\n  judged: [{use: tool_judge, model: claude}]\n")
+    (tmp_path / "mine.py").write_text("from policy.builtin.uppercase import Uppercase\nclass Mine(Uppercase): pass\n")
+    own = "  mine: [{use: 'mine:Mine'}]\n"
+    file.write_text(UPSTREAM + ROUTE + "policies:\n  default: [{use: noop}]\n  judged: [{use: tool_judge, model: claude}]\n" + own)
     with up(data_dir, tmp_path, "--port", "0", "--config", str(file)) as launcher:
         printed = launcher.printed()
         assert "NOTHING IS CONTROLLED: the policy 'default' lets everything pass" in printed and "stops it" not in printed.replace(

@@ -70,7 +70,7 @@ def test_what_is_wrong_is_said(settings: dict[str, Any], sentence: str) -> None:
     ("settings", "sentence"),
     [
         (GEMINI, ""),
-        (GEMINI | {"base_url": "https://h"}, "base_url: has no path: the address of a provider of this dialect ends as in /v1beta"),
+        (GEMINI | {"base_url": "https://h"}, "base_url: has no path: the address of most providers of this dialect ends in /v1beta"),
         (GEMINI | {"base_url": "https://h/v1beta/models"}, "take /models away"),
         (GEMINI | {"base_url": "https://h/v1beta/models/x:generateContent"}, "take /models/x:generateContent away"),
         (GEMINI | {"base_url": "https://eu-aiplatform.googleapis.com/v1"}, "base_url: is an address that wants `door: vertex`"),

@@ -70,8 +70,22 @@ def test_an_answer_that_goes_on_is_numbered_as_in_the_record() -> None:
     assert {number: said.text for number, said in listener.blocks.items()} == {0: "one", 4: "two"}
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"error": {"message": "out of order", "type": "server_error"}}', b'{"type": "error", "error": {"message": "out of order"}}',
+        b' [{"error": {"code": 500, "message": "out of order", "status": "INTERNAL"}}]', b'{"message": "out of order", "__type": "X"}',
+        b'{"detail": "out of order"}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_an_upstreams_error_is_an_error_and_no_answer_that_cannot_be_decoded(raw: bytes, dialect: str) -> None:
+    found = heard(raw, dialect=dialect)
+    assert (found.failed, found.problem) == ("out of order", "")
+
+
 def test_what_is_no_answer_is_said_to_be_none() -> None:
-    assert heard(b'{"error": {"message": "no"}}').problem
+    assert heard(b'{"nonsense": true}').problem
     assert heard(b"data: nonsense\n\n").blocks == {}
     assert heard(b"\xff\xfe\n\n", b"", b"\n\n").blocks == {}
 

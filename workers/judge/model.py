@@ -227,7 +227,7 @@ class JudgeModels:
         except UpstreamTokenMissing as error:
             raise _Again(f"the judge's upstream cannot be asked: {error.message}") from error
         except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:
-            raise _Again(f"the judge's upstream cannot be reached: {type(error).__name__}") from error
+            raise _Again(f"the judge's upstream did not answer: {error.message}") from error
         if reply.status == 429 or reply.status >= 500:
             again = _Busy if reply.status == 429 else _Again
             raise again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after), reply.status, reply.body)

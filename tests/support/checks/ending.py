@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from sluice.processes import heed_signals
 from tests.support.waiting import Limit
 
 MINUTES = "SLUICE_TEST_MINUTES"
@@ -36,6 +37,7 @@ _stderr = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the real stderr, which tests have no hold of; bound the run in its first process."""
+    heed_signals()
     stderr = os.dup(2)
     config.add_cleanup(lambda: os.close(stderr))
     config.stash[_stderr] = stderr

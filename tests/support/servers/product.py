@@ -21,7 +21,7 @@ import httpx2 as httpx
 import redis
 import yaml
 
-from sluice.processes import Process
+from sluice.processes import Process, heed_hangup
 from tests.support.servers import forked as forked_servers
 from tests.support.servers.ports import free_port
 
@@ -106,8 +106,9 @@ class Child:
 def _run(command: list[str], env: dict[str, str], log: Path, ready_fd: int) -> Process:
     with log.open("ab") as out:
         return subprocess.Popen(
-            [*command, "--ready-fd", str(ready_fd)], env=env, stdout=out, stderr=out, pass_fds=(ready_fd,), start_new_session=True, cwd=ROOT
-        )
+            [*command, "--ready-fd", str(ready_fd)], env=env, stdout=out, stderr=out, cwd=ROOT, pass_fds=(ready_fd,),
+            start_new_session=True, preexec_fn=heed_hangup,
+        )  # fmt: skip
 
 
 class Product:

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sluice.processes import heed_hangup
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 START_S = 45.0
+DEAF = ("sh", "-c", "trap '' INT HUP QUIT TERM; exec \"$@\"", "sh")
+"""Starts a command with the signals ignored that would stop it, as `nohup` and a script's background jobs have some of them."""
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("SLUICE_", "MAKE"))}
 
 
@@ -58,7 +61,7 @@ def up(data_dir: Path, folder: Path, *arguments: str, before: tuple[str, ...] = 
     out, err = folder / "out", folder / "err"
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
         env = {**ENVIRONMENT, **environment}
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=stdout, stderr=stderr, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=heed_hangup)
     try:
         yield Up(process, out, err)
     finally:
