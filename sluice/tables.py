@@ -1,6 +1,7 @@
 """The tables of all commands: as wide as the terminal, and for a pipe a line of tab-separated values for each item.
 
-A column is cut at its end, with an ellipsis, or left out; what goes on in the next line breaks between words, and JSON between values.
+A column is cut at its end, with an ellipsis, or left out, unless it must be whole. What goes on in the next line breaks between words, and
+JSON between values.
 Text from outside is shown with its control characters escaped: a tool call must not drive the reader's terminal. Must not know: what the
 items are.
 """
@@ -34,7 +35,7 @@ _MOST = 400
 _MOST_WRAPPED = 4_000
 """And so many of one that goes on in the next line."""
 _WORD = re.compile(r"\S+\s*|\s+")
-_PIECE = re.compile(r"[^,{\[:]*[,{\[:]+\s*|[^,{\[:]+")
+_PIECE = re.compile(r"[^,{\[:_/-]*[,{\[:_/-]+\s*|[^,{\[:_/-]+")
 _BETWEEN = 12
 """Characters of a call id that name a millisecond, but for the dash: fewer stand for several calls more often than not."""
 
@@ -51,6 +52,8 @@ class Column:
     """It takes what room is left, and gives up its own first."""
     wraps: bool = False
     """What does not fit goes on in the next line, between words."""
+    is_whole: bool = False
+    """It is never cut: what does not fit goes on below, under its heading. It gives up room last."""
     is_extra: bool = False
     """Only where there is room for it beside all others."""
     is_below: bool = False
@@ -199,12 +202,13 @@ def _is_numeric(values: Sequence[object]) -> bool:
 
 
 def _show_row(console: Console, row: Sequence[tuple[Column, str, int, bool]]) -> None:
-    *before, (column, cell, width, right) = row
-    start = [_fit(text, room, right=is_right) for _, text, room, is_right in before]
-    lines = wrap(cell, max(width, 1)) if column.wraps else [_fit(cell, width, right=right)]
-    _line(console, _joined([*start, lines[0]]))
-    for line in lines[1:]:
-        _line(console, _joined([*(" " * room for _, _, room, _ in before), line]))
+    wrapped = [
+        wrap(cell, max(width, 1)) if column.wraps or column.is_whole else [_fit(cell, width, right=right)]
+        for column, cell, width, right in row
+    ]
+    rooms = [width for _, _, width, _ in row]
+    for lines in itertools.zip_longest(*wrapped, fillvalue=""):
+        _line(console, _joined([_fit(line, max(room, cell_len(line))) for line, room in zip(lines, rooms, strict=True)]))
 
 
 def _widths(columns: Sequence[Column], needed: dict[str, int], room: int) -> dict[str, int]:
@@ -225,9 +229,11 @@ def _widths(columns: Sequence[Column], needed: dict[str, int], room: int) -> dic
         chosen.remove(max(chosen, key=lambda c: (c.leaves, columns.index(c))))
     widths = {c.heading: needed[c.heading] for c in columns if c in chosen}
     stretching = [c.heading for c in chosen if c.stretches]
-    others = [c.heading for c in chosen if not c.stretches]
+    whole = [c.heading for c in chosen if c.is_whole]
+    others = [c.heading for c in chosen if not c.stretches and not c.is_whole]
     readable = {heading: max(least[heading], _READABLE) for heading in stretching}
-    for headings, bounds in ((others, eases), (stretching, readable), (others, least), (stretching, least)):
+    order = ((others, eases), (whole, eases), (stretching, readable), (others, least), (stretching, least), (whole, least))
+    for headings, bounds in order:
         while (too_much := over(widths)) > 0:
             # the widest first, down to the next one
             widest = max(headings, key=lambda heading: widths[heading] - bounds[heading], default="")
