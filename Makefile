@@ -1,5 +1,5 @@
 # Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
-.PHONY: up test browser-test agents-test conformance check gate chaos compose-test fuzz lock format
+.PHONY: help up test browser-test agents-test conformance check gate chaos compose-test fuzz lock format
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 # Tests start processes by the hundred: without its compiled form each takes half a second of CPU more to read the product.
@@ -26,6 +26,9 @@ option = $(if $(and $(filter command,$(firstword $(origin $(1)))),$($(1))),$(2) 
 up:  ## start everything on embedded servers; PORT=18080 CONFIG=FILE DATA_DIR=DIR ARGS="--json"
 	@scripts/setup local
 	@exec $(PYTHON) -m sluice.cli up $(call option,PORT,--port) $(call option,CONFIG,--config) $(call option,DATA_DIR,--data-dir) $(ARGS)
+
+help:  ## these lines
+	@awk -F ':  ## ' '/^[a-z-]+:  ## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
 test:  ## unit, service and end-to-end tests, one more at once than there are cores; ARGS="-k name", ARGS="-n 0" for one after the other, MINUTES=60

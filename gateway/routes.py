@@ -51,6 +51,7 @@ from protocol.errors import (
 )
 from protocol.records import MAX_USER_AGENT_CHARS, CallFacts
 from protocol.request import Endpoint
+from protocol.shipped import VERSION
 from streams import layout
 from streams.identity import Identity
 from streams.layout import Start
@@ -168,7 +169,7 @@ class Gateway:
             await respond(send, 200, b'{"status":"ok"}')
         elif path == "/ready":
             ready, why = await self.status.ready(draining=self.draining)
-            state = {"ready": ready, "why": why, "warnings": self.status.warnings}
+            state = {"ready": ready, "why": why, "warnings": self.status.warnings, "version": VERSION}
             await respond(send, 200 if ready else 503, msgspec.json.encode(state))
         else:
             await self._caller(headers, "monitor", "auditor")

@@ -16,6 +16,7 @@ from pages.escape import beginning, coloured, exact, moment, seen, spelled, text
 from pages.page import Asked, Page
 from pages.pretty import pretty
 from protocol.reasons import worded
+from protocol.shipped import VERSION
 
 CELL = 160
 """Characters that a cell of a list shows."""
@@ -55,7 +56,7 @@ def _environment() -> Environment:
         time=_shown_time,
         why=worded,
     )
-    env.globals.update(link=links, verdicts=verdicts, asset=address, cell=CELL)
+    env.globals.update(link=links, verdicts=verdicts, asset=address, cell=CELL, version=VERSION)
     return env
 
 

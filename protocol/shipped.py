@@ -1,10 +1,12 @@
-"""The policies of a configuration that names none: the preset for coding agents, and series to try things out with.
+"""What ships: the version, and the policies of a configuration that names none, a preset for coding agents and series to try things out with.
 
-They stand here and not with the command that starts everything, so that no way of making a configuration leaves a gateway without any.
+The policies stand here and not with the command that starts everything, so that no way of making a configuration leaves a gateway without any.
 """
 
 from typing import Any
 
+VERSION = "0.1.0"
+"""As in pyproject.toml."""
 DESTRUCTIVE = {
     # anywhere in the command: options may stand behind names, and a line may go on behind a backslash
     "recursive-rm": r"\brm\b(?:[^;|&\n]|\\\r?\n)*\s(?:-[A-Za-z]*[rR]|--recursive\b)",

@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from protocol.addresses import bracketed
 from protocol.errors import OldPrimary, OtherDatabase, PipelineError, PolicyFailed
-from sluice import VERSION
+from protocol.shipped import VERSION
 from sluice.errors import Busy, StartError, Unavailable
 from sluice.processes import heed_signals
 from sluice.sentences import wrapped

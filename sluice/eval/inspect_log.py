@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sluice import VERSION
+from protocol.shipped import VERSION
 from sluice.eval import wire as wires
 from sluice.eval.dataset import Case, Dataset
 from sluice.eval.play import WITHHELD

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol.shipped import VERSION
 from scripts import screens
-from sluice import VERSION
 from tests.support.checks.record import (
     fresh_database,
 )

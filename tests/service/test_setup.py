@@ -50,6 +50,8 @@ def test_a_clone_in_a_folder_with_a_space_is_set_up_and_starts(tmp_path: Path) -
     # also from a folder that has something of the same name
     assert run(str(clone / ".venv" / "bin" / "sluice"), "doctor", "a b", cwd=elsewhere) == "doctor a b"
     assert run("make", "up", cwd=clone) == "up"
+    goals = {line.split()[1] for line in run("make", "help", cwd=clone).splitlines()}
+    assert goals >= {"up", "test", "check", "help"}
 
 
 @pytest.mark.timeout(120)

@@ -15,6 +15,7 @@ from pages.assets import address, assets
 from pages.page import Asked, Page, Services, Who
 from pages.pretty import pretty
 from pages.render import _environment, cut, duration, render_outside, size, thousands
+from protocol.shipped import VERSION
 
 CSS_BYTES, JS_BYTES = 14_000, 12_000
 
@@ -86,6 +87,7 @@ def test_pretty_json_is_the_same_json(value: object, indent: int | None) -> None
 def test_pages_of_those_outside_have_a_head_without_links() -> None:
     html = render_outside("base.html", "Log in", {}).decode()
     assert "<title>Log in · Sluice</title>" in html and "<nav" not in html and "app.css" in html
+    assert f"Sluice {VERSION}<" in html
 
 
 def test_a_page_that_failed_says_what_the_doctor_found() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice import VERSION
+from protocol.shipped import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = re.compile(
