@@ -1,6 +1,6 @@
-"""What ships: the version, and the policies of a configuration that names none, a preset for coding agents and series to try things out with.
+"""What ships: the version; the policies of a configuration that names none, a preset for coding agents and series to try things out with.
 
-The policies stand here and not with the command that starts everything, so that no way of making a configuration leaves a gateway without any.
+Those stand here and not with the command that starts everything, so that no way of making a configuration leaves a gateway without any.
 """
 
 from typing import Any
