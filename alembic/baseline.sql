@@ -1,4 +1,4 @@
--- Migrations: 744dadccba0af981e05f1c5032e32fc34388e28906f619fc7327ff5c2ea0fa6c
+-- Migrations: f9ab4be750e995b2f3221c365a230941ddb1afa9e6fa7f4a80f5b2a87de6aea8
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -1196,6 +1196,7 @@ CREATE TABLE public.api_keys (
     revoked_at timestamp with time zone,
     server_tools text[] DEFAULT '{}'::text[] NOT NULL,
     settings jsonb DEFAULT '{}'::jsonb NOT NULL,
+    expires_at timestamp with time zone,
     CONSTRAINT api_keys_settings_check CHECK ((jsonb_typeof(settings) = 'object'::text))
 );
 
@@ -3042,4 +3043,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0028');
+INSERT INTO public.alembic_version (version_num) VALUES ('0029');

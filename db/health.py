@@ -1,5 +1,5 @@
 """Checks of the database of a running product: durability, standbys, dead letters, incomplete calls, decisions that wait for a person,
-upstreams and judges that failed. Read-only.
+keys that expire, upstreams and judges that failed. Read-only.
 
 `sluice doctor` makes them, and the pages. Each takes the database's URL and returns (state, sentence) pairs, none if all is well; a new
 check is a function and a line of `CHECKS`. Blocking.
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from db import server
 from db.audits import say_waiting, waiting_at
+from db.expiry import expiring_at, say_expiry
 from db.failing import failed_judges, failed_upstreams
 from db.holes import incomplete_at, say_incomplete
 from db.letters import letters_at, say_letters
@@ -72,6 +73,11 @@ def incomplete_calls(url: str) -> Found:
     return [("warning", say_incomplete(len(found), found, most=5))] if found else []
 
 
+def expiring_keys(url: str) -> Found:
+    """Do clients lose their keys soon, or have they lately?"""
+    return [("warning", say_expiry(*one)) for one in expiring_at(url)]
+
+
 def reviews(url: str) -> Found:
     """Does somebody have to look at decisions?"""
     count, since = waiting_at(url)
@@ -85,6 +91,7 @@ CHECKS: dict[str, Callable[[str], Found]] = {
     "incomplete calls": incomplete_calls,
     "dead letters": dead_letters,
     "reviews": reviews,
+    "key expiry": expiring_keys,
     "upstream failures": failed_upstreams,
     "judge failures": failed_judges,
 }

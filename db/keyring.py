@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC
 from hashlib import sha256
 
 from protocol.bounds import MAX_KEY_BYTES, MAX_LOOKED_UP_KEYS, MAX_UNKNOWN_KEYS
@@ -27,6 +28,8 @@ UNKNOWN_S = 4.0
 PATIENCE_S = 3.0
 """How long a request waits for the look-up of its key."""
 
+IN_USE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+"""Which keys of the table may do something, by the clock of PostgreSQL."""
 Headers = Iterable[tuple[bytes, bytes]]
 Load = Callable[[], Awaitable[Sequence[Key]]]
 LookUp = Callable[[Sequence[str]], Awaitable[Sequence[Key]]]
@@ -80,13 +83,22 @@ class KeyRing:
         """Were the keys in Postgres ever read? If not, one that is not found may be one of them."""
 
     def authenticate(self, headers: Headers) -> Key | None:
-        """Return whose key the headers carry; None for none, unknown, malformed or revoked. Raises InvalidRequest for two keys."""
+        """Return whose key the headers carry; None for none, unknown, malformed or revoked.
+
+        Raises InvalidRequest for two keys, Unauthenticated for one that has expired, by this machine's clock.
+        """
         presented = presented_key(headers)
         if presented is None or len(presented) > MAX_KEY_BYTES:
             return None
         digest = sha256(presented).hexdigest()
         key = self._by_digest.get(digest)
-        return key if key is not None and hmac.compare_digest(key.sha256, digest) else None
+        if key is None or not hmac.compare_digest(key.sha256, digest):
+            return None
+        if key.expires_at is not None and key.has_expired(time.time()):
+            # whoever holds a key may know that it was one
+            ended = f"{key.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+            raise Unauthenticated(f"Incorrect API key provided: it expired on {ended}. Ask whoever runs this gateway for a new one")
+        return key
 
     async def find(self, headers: Headers) -> Key | None:
         """Like `authenticate`, but a key that is not known is looked up, for `PATIENCE_S` at most."""

@@ -3,14 +3,14 @@
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Self
 
 from pydantic import ValidationError
-from sqlalchemy import Row, exists, func, insert, select, update
+from sqlalchemy import Double, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
 from db.models import ApiKey
@@ -20,6 +20,8 @@ from protocol.errors import InvalidRequest, NotFound
 from protocol.server_tools.added import check_families
 
 PREFIX = "sk-sluice-"
+LONGEST = timedelta(days=100 * 365)
+"""How far away the end of a key may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,13 @@ class StoredKey:
     key: Key
     created_at: datetime
     revoked_at: datetime | None
+    left_s: float | None
+    """Until it expires, by the clock of PostgreSQL; negative afterwards, None where it does not."""
+
+    @property
+    def is_in_use(self) -> bool:
+        """Neither revoked nor expired?"""
+        return self.revoked_at is None and (self.left_s is None or self.left_s > 0)
 
 
 def new_key_text() -> str:
@@ -56,11 +65,12 @@ class KeyStore:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def create(self, name: str, *, reuse: bool = False, **settings: object) -> str:
+    async def create(self, name: str, *, reuse: bool = False, expires: datetime | timedelta | None = None, **settings: object) -> str:
         """Store a new key and return its text. Raises InvalidRequest on a bad name or setting (`protocol.config.SETTINGS`; what is not
         given has its default), or a name in use.
 
-        A name that a revoked key had is refused too, unless `reuse` says that both may be taken for one where only names are shown.
+        It `expires` at a time, or so long after now by the clock of PostgreSQL: that of the machine which asks decides nothing. A name
+        that a revoked key had is refused too, unless `reuse` says that both may be taken for one where only names are shown.
         """
         text = new_key_text()
         try:
@@ -76,6 +86,8 @@ class KeyStore:
         numbers = key.model_dump(include=SETTINGS.keys() - LISTS, exclude_none=True)
         row = {**key.model_dump(include={"name", *LISTS}), "settings": numbers, "sha256": bytes.fromhex(key.sha256)}
         async with reading(self._engine) as connection:
+            if expires is not None:
+                row["expires_at"] = await _end(connection, expires)
             had = exists().where(ApiKey.name == key.name, ApiKey.revoked_at.is_not(None))
             if not reuse and await connection.scalar(select(had)):
                 said = f"a revoked key was named {name!r}, and the record shows its calls under that name; choose another, or pass --reuse"
@@ -98,13 +110,27 @@ class KeyStore:
 
     async def list_keys(self) -> list[StoredKey]:
         """Return all keys, revoked ones too, oldest first."""
-        columns = select(*ApiKey.__table__.columns).order_by(ApiKey.created_at, ApiKey.sha256)
+        left_s = func.extract("epoch", ApiKey.expires_at - func.now()).cast(Double).label("left_s")
+        columns = select(*ApiKey.__table__.columns, left_s).order_by(ApiKey.created_at, ApiKey.sha256)
         async with reading(self._engine) as connection:
-            return [StoredKey(_key(row), row.created_at, row.revoked_at) for row in await connection.execute(columns)]
+            return [StoredKey(_key(row), row.created_at, row.revoked_at, row.left_s) for row in await connection.execute(columns)]
 
     async def load(self) -> list[Key]:
         """Return the keys in use."""
-        return [stored.key for stored in await self.list_keys() if stored.revoked_at is None]
+        return [stored.key for stored in await self.list_keys() if stored.is_in_use]
+
+
+async def _end(connection: AsyncConnection, expires: datetime | timedelta) -> datetime:
+    """Return when a key is to expire. Raises InvalidRequest for a time that is over, or too far away."""
+    now: datetime = (await connection.execute(select(func.now()))).scalar_one()
+    try:
+        at = now + expires if isinstance(expires, timedelta) else expires
+    except OverflowError:
+        at = now + 2 * LONGEST
+    if not now < at <= now + LONGEST:
+        said = f"is over, or more than {LONGEST.days // 365} years away: PostgreSQL's clock says {now.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+        raise InvalidRequest(said, param="expires")
+    return at
 
 
 async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> None:
@@ -122,8 +148,8 @@ async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> No
             item["key"] = f"{item['key']} ({item['key_id']})"
 
 
-def _key(row: Row[Any]) -> Key:
+def _key(row: Any) -> Key:
     # as it is stored: one that this version does not take is shown, so that it can be revoked; gateways take it for none
     stored: dict[str, Any] = {name: row.settings[name] for name in SETTINGS.keys() - LISTS if name in row.settings}
     stored |= {name: tuple(getattr(row, name)) for name in LISTS}
-    return Key.model_construct(name=row.name, sha256=row.sha256.hex(), **stored)
+    return Key.model_construct(name=row.name, sha256=row.sha256.hex(), expires_at=row.expires_at, **stored)

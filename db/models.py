@@ -469,6 +469,7 @@ class ApiKey(Base, metaclass=_Columns):
         Column("name", Text, nullable=False),
         Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
         Column("revoked_at", DateTime(timezone=True)),
+        Column("expires_at", DateTime(timezone=True)),
         *(Column(name, ARRAY(Text), nullable=False) for name in LISTS),
         Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
         Index("api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),

@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from db.keyring import IN_USE
 from db.read.queries import reading
 from db.text import to_column
 
@@ -33,7 +34,7 @@ _END_OLDEST = text(
 )
 _LOOK = text(f"""
 SELECT encode(s.key_sha256, 'hex') AS sha256, s.until, k.name, k.roles
-FROM page_sessions s LEFT JOIN api_keys k ON k.sha256 = s.key_sha256 AND k.revoked_at IS NULL
+FROM page_sessions s LEFT JOIN api_keys k ON k.sha256 = s.key_sha256 AND {IN_USE}
 WHERE s.token_sha256 = :token AND s.until > now() AND s.seen_at > now() - interval '{IDLE_S} seconds'""")
 _FIND = text(f"""
 WITH one AS (
@@ -44,10 +45,10 @@ WITH one AS (
     WHERE p.token_sha256 = one.token_sha256 AND p.seen_at < now() - interval '{SEEN_S} seconds'
 )
 SELECT encode(one.key_sha256, 'hex') AS sha256, one.until, k.name, k.roles
-FROM one LEFT JOIN api_keys k ON k.sha256 = one.key_sha256 AND k.revoked_at IS NULL""")
-_KEY = text("SELECT encode(sha256, 'hex') AS sha256, name, roles, now() AS until FROM api_keys WHERE sha256 = :key AND revoked_at IS NULL")
+FROM one LEFT JOIN api_keys k ON k.sha256 = one.key_sha256 AND {IN_USE}""")
+_KEY = text(f"SELECT encode(sha256, 'hex') AS sha256, name, roles, now() AS until FROM api_keys WHERE sha256 = :key AND {IN_USE}")
 _END = text("UPDATE page_sessions SET until = now() WHERE token_sha256 = :token AND until > now()")
-_HAS_READERS = text("SELECT EXISTS (SELECT FROM api_keys WHERE revoked_at IS NULL AND roles && CAST(:roles AS text[]))")
+_HAS_READERS = text(f"SELECT EXISTS (SELECT FROM api_keys WHERE {IN_USE} AND roles && CAST(:roles AS text[]))")
 
 
 @dataclass(frozen=True, slots=True)

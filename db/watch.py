@@ -22,7 +22,10 @@ from protocol.errors import AuditUnavailable
 
 ANSWER_S = 3.0
 _log = logging.getLogger(__name__)
-_KEYS = f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(LISTS)}, settings FROM api_keys WHERE revoked_at IS NULL".encode()
+_KEYS = (
+    f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(LISTS)}, expires_at, settings FROM api_keys WHERE revoked_at IS NULL"
+).encode()
+"""Also those that have expired: whose key that was is to be told so."""
 _KEYS_VERSION: LiteralString = """
 SELECT count(*) AS count, coalesce(sum(hashtextextended(xmin::text || ctid::text, 0)), 0)::text AS rows
 FROM api_keys WHERE revoked_at IS NULL

@@ -14,7 +14,7 @@ from gateway.pages_process import AwayError, FullError, PagesProcess
 from gateway.relay import Receive, Scope, Send
 from protocol.audit_errors import error_body, error_headers
 from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
-from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError, TooSlow
+from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError, TooSlow, Unauthenticated
 from protocol.runtime import Runtime
 from streams.round_robin import RoundRobin
 
@@ -128,8 +128,8 @@ async def _refuse(send: Send, error: PipelineError) -> None:
 
 
 async def auditor_of(keys: KeyRing, headers: list[tuple[bytes, bytes]]) -> str:
-    """Return the id of the auditor's key that a request carries; empty where it carries none, or two."""
-    with contextlib.suppress(InvalidRequest):
+    """Return the id of the auditor's key that a request carries; empty where it carries none, two, or one that has expired."""
+    with contextlib.suppress(InvalidRequest, Unauthenticated):
         key = await keys.find(headers)
         return key.id if key is not None and "auditor" in key.roles else ""
     return ""

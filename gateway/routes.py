@@ -151,7 +151,7 @@ class Gateway:
 
     def _known(self, headers: list[tuple[bytes, bytes]]) -> str:
         """Return the name of the key that a refused request carries, if it is one."""
-        with contextlib.suppress(InvalidRequest):
+        with contextlib.suppress(InvalidRequest, Unauthenticated):
             key = self.keys.authenticate(headers)
             return key.name if key is not None else ""
         return ""

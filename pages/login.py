@@ -146,7 +146,7 @@ class Logins:
             # all of them, whichever it is
             if hmac.compare_digest(key.sha256, digest):
                 found = key
-        return None if found is None else _who(found.name, found.id, frozenset(found.roles), login)
+        return None if found is None or found.has_expired(time.time()) else _who(found.name, found.id, frozenset(found.roles), login)
 
     def _of_database(self, name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
         if not name or name in self._names:

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from protocol import shipped
 from protocol.bounds import (
@@ -143,6 +143,8 @@ class Setting:
         return self.option.replace("-", "_")
 
 
+NEAR_END_DAYS = 7
+"""How long before a key expires `sluice doctor` warns of it."""
 RIGHT_NAME = "is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"
 
 
@@ -181,6 +183,12 @@ class Key(_Strict):
         ),
     ] = None  # fmt: skip
     """Seconds between keepalives for its calls, if fewer than `limits.keepalive_s`. As there, a client sees the first after 8 to 10 s."""
+    expires_at: AwareDatetime | None = None
+    """From when on it is refused, by the clock of the gateway: a time with its zone, as in 2027-01-31T00:00:00Z."""
+
+    def has_expired(self, now_s: float) -> bool:
+        """Is it refused at this time, in seconds since 1970?"""
+        return self.expires_at is not None and self.expires_at.timestamp() <= now_s
 
     @cached_property
     def for_workers(self) -> dict[str, int]:

@@ -6,14 +6,16 @@ Everything here works offline. Whether upstreams can be reached is `sluice.upstr
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
 
-from protocol.config import DEMO_JUDGE, SCRIPTS, Config, Key, PolicyStep
+from protocol.config import DEMO_JUDGE, NEAR_END_DAYS, SCRIPTS, Config, Key, PolicyStep
 from protocol.config_faults import Place
 from protocol.errors import PolicyFailed, UpstreamTokenMissing
 from protocol.policy_set import module_of
@@ -244,6 +246,7 @@ def warnings(config: Config, environment: Mapping[str, str] | None = None) -> It
     yield from address_warnings(config)
     yield from key_warnings(config, environment)
     yield from _shared_names(config)
+    yield from _ended_keys(config)
     yield from script_warnings(config, environment)
 
 
@@ -310,6 +313,16 @@ def _shared_names(config: Config) -> Iterator[Finding]:
     for number, key in enumerate(config.keys):
         if (earlier := first.setdefault(key.name, number)) != number:
             yield Finding("warning", ("keys", number, "name"), f"keys.{earlier} has the same name; the record tells them apart by id alone")
+
+
+def _ended_keys(config: Config) -> Iterator[Finding]:
+    """Yield keys that expire within a week, by this machine's clock, or have expired."""
+    now_s = time.time()
+    for number, key in enumerate(config.keys):
+        if key.expires_at is not None and key.has_expired(now_s + NEAR_END_DAYS * 86400):
+            verb = "expired" if key.has_expired(now_s) else "expires"
+            said = f"the key {key.name!r} {verb} on {key.expires_at.astimezone(UTC):%Y-%m-%d %H:%M}Z: put another in its place"
+            yield Finding("warning", ("keys", number, "expires_at"), said)
 
 
 def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:

@@ -8,13 +8,13 @@ import inspect
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from db.keys import KeyStore
+from db.keys import KeyStore, StoredKey
 from db.read.items import time
 from protocol.config import LISTS, SETTINGS, Key, Setting
 from protocol.errors import NotFound, PipelineError
@@ -24,6 +24,7 @@ from sluice.key_config import KeyConfig, key_config
 from sluice.key_usage import base_urls, usage
 from sluice.settings import database_url
 from sluice.tables import Column, minute, note, show
+from sluice.times import read_expiry
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 
@@ -35,14 +36,18 @@ ConfigFile = Annotated[
     typer.Option("--config", help="The gateways' configuration file. (default: that of the running `sluice up`, else SLUICE_CONFIG)"),
 ]
 
+_SINCE = {"in use": "expires_at", "expired": "expires_at", "revoked": "revoked_at"}
+"""The time that says most of a key in this state."""
 _COLUMNS = (
     Column(heading="name", value="name", least=8), Column(heading="id", value="id"), Column(heading="source", value="source"),
     *(Column(heading=name.replace("_", " "), value=name, least=8 if name in ("roles", "policies") else 0,
              is_extra=name not in ("roles", "policies")) for name in SETTINGS),
     Column(heading="created", value=lambda item: minute(item["created_at"]), is_extra=True),
-    Column(heading="revoked", value=lambda item: minute(item["revoked_at"])),
+    Column(heading="state", value=lambda item: _shown_state(item["state"], minute(item[_SINCE[item["state"]]]))),
 )  # fmt: skip
-_VALUES = ("name", "id", "source", *LISTS, "created_at", "revoked_at", *(name for name in SETTINGS if name not in LISTS))
+_VALUES = (
+    "name", "id", "source", *LISTS, "created_at", "revoked_at", *(name for name in SETTINGS if name not in LISTS), "expires_at", "state",
+)  # fmt: skip
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,6 +73,9 @@ def create(
     reuse: Annotated[
         bool, typer.Option("--reuse", help="Also where a revoked key had this name; the record tells them apart by id.")
     ] = False,
+    expires: Annotated[
+        str, typer.Option("--expires", help="When gateways begin to refuse it: 30d, 12h, 2027-01-31. (default: never)")
+    ] = "",
     config: ConfigFile = None,
     as_json: AsJson = False,
     **settings: Any,
@@ -75,14 +83,15 @@ def create(
     """Make a key. Its text is shown once and kept nowhere; it works at once."""
     given = {name: Key.model_fields[name].default if settings[name] in (None, []) else settings[name] for name in SETTINGS}
 
-    async def make(store: KeyStore, known: KeyConfig) -> str:
+    async def make(store: KeyStore, known: KeyConfig) -> tuple[str, datetime | None]:
         known.check_name(name)
         known.check_policies(given["policies"])
-        return await store.create(name, reuse=reuse, **given)
+        text = await store.create(name, reuse=reuse, expires=read_expiry(expires, "expires") if expires else None, **given)
+        return text, next((one.expires_at for one in await store.load() if one.name == name), None) if expires else None
 
-    text, known = _run(make, config, as_json)
+    (text, expires_at), known = _run(make, config, as_json)
     if as_json:
-        made = {"name": name, "key": text, **given}
+        made = {"name": name, "key": text, **given, "expires_at": time(expires_at)}
         typer.echo(json.dumps(made | {"base_urls": base_urls(known.url)}))
         return
     typer.echo("The key, shown this once:", err=True)
@@ -90,6 +99,8 @@ def create(
     # who keeps standard output in a file or a variable must not find the key in a log as well
     shown = text if sys.stdout.isatty() else "$SLUICE_KEY"
     typer.echo(usage(known.url, shown, given["roles"], known.config), err=True)
+    if expires_at is not None:
+        typer.echo(f"Expires:   {expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}; calls that began before end as they would", err=True)
     if known.config is None:
         note(f"Not checked: {known.place}")
 
@@ -98,7 +109,9 @@ def create(
 def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """List keys: those of the configuration (source: file) and those in the table, revoked ones too."""
     stored, known = _run(lambda store, _: store.list_keys(), config, as_json)
-    items = [_item(key, "file") for key in known.keys] + [_item(s.key, "table", s.created_at, s.revoked_at) for s in stored]
+    now_s = datetime.now(UTC).timestamp()
+    items = [_item(key, "file", "expired" if key.has_expired(now_s) else "in use") for key in known.keys]
+    items += [_item(one.key, "table", _state(one), one.created_at, one.revoked_at) for one in stored]
     if as_json:
         typer.echo(json.dumps({"items": items, "next_cursor": None}))
         return
@@ -126,10 +139,20 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], config
         typer.echo(f"That was the key of this name in the table. The one in {known.place} goes on working.", err=True)
 
 
-def _item(key: Key, source: str, created_at: datetime | None = None, revoked_at: datetime | None = None) -> dict[str, Any]:
+def _shown_state(state: str, at: str) -> str:
+    return f"until {at}" if state == "in use" and at else f"{state} {at}".strip()
+
+
+def _state(stored: StoredKey) -> str:
+    return "revoked" if stored.revoked_at is not None else "in use" if stored.is_in_use else "expired"
+
+
+def _item(
+    key: Key, source: str, state: str, created_at: datetime | None = None, revoked_at: datetime | None = None
+) -> dict[str, Any]:  # fmt: skip
     settings = key.model_dump(mode="json", include=set(SETTINGS))
-    times = {"created_at": time(created_at), "revoked_at": time(revoked_at)}
-    return {"name": key.name, "id": key.id, "source": source, **settings, "sha256": key.sha256, **times}
+    times = {"created_at": time(created_at), "revoked_at": time(revoked_at), "expires_at": time(key.expires_at)}
+    return {"name": key.name, "id": key.id, "source": source, **settings, "sha256": key.sha256, **times, "state": state}
 
 
 def _run(use: Callable[[KeyStore, KeyConfig], Awaitable[T]], config: Path | None, as_json: bool) -> tuple[T, KeyConfig]:

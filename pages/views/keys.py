@@ -76,19 +76,21 @@ async def _last(asked: Asked, name: str) -> Any:
 
 def _keys(asked: Asked, stored: Iterable[StoredKey]) -> list[dict[str, Any]]:
     """A row for each key: those of the configuration, then those in use, then revoked ones, the newest first."""
-    rows = [_row(key, "configuration", None, None) for key in asked.services.settings.config.keys]
+    now_s = datetime.now(UTC).timestamp()
+    rows = [_row(key, "configuration", None, None, is_expired=key.has_expired(now_s)) for key in asked.services.settings.config.keys]
     made = sorted(stored, key=lambda one: (one.revoked_at is not None, -one.created_at.timestamp()))
-    return rows + [_row(one.key, "table", one.created_at, one.revoked_at) for one in made]
+    return rows + [_row(one.key, "table", one.created_at, one.revoked_at, is_expired=not one.is_in_use) for one in made]
 
 
 def _day_after(day: str) -> str:
     return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
 
 
-def _row(key: Key, source: str, made: datetime | None, revoked: datetime | None) -> dict[str, Any]:
+def _row(key: Key, source: str, made: datetime | None, revoked: datetime | None, *, is_expired: bool) -> dict[str, Any]:
     return {
         "name": key.name, "id": key.id, "source": source, "roles": list(key.roles), "policies": list(key.policies),
         "server_tools": list(key.server_tools), "created_at": iso(made), "revoked_at": iso(revoked),
+        "expires_at": iso(key.expires_at), "is_expired": is_expired,
     }  # fmt: skip
 
 
@@ -96,6 +98,7 @@ def _unknown(name: str) -> dict[str, Any]:
     """A name that the record knows and no key has."""
     return {
         "name": name, "id": "", "source": "record", "roles": [], "policies": [], "server_tools": [], "created_at": None, "revoked_at": None,
+        "expires_at": None, "is_expired": False,
     }  # fmt: skip
 
 

@@ -12,8 +12,9 @@ import httpx2 as httpx
 import pytest
 import yaml
 
+from db.health import expiring_keys
 from protocol.config import SETTINGS
-from tests.support.checks.record import fresh_database
+from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import run_command
 from tests.support.servers.product import KEY, ROOT, Product, base_config, digest, running
 from tests.support.waiting import wait_for
@@ -182,3 +183,49 @@ def test_a_key_without_a_namesake_is_shown_by_its_name(product: Product) -> None
     wait_for(lambda: product.audit("calls")["items"], what="the call on record")
     shown = run(product, "audit", "calls").stdout
     assert "dev" in shown and "dev (" not in shown
+
+
+def test_a_key_expires_at_every_door_and_its_holder_and_operator_are_told(product: Product) -> None:
+    made = run(product, "keys", "create", "--name", "short", "--role", "client", "--role", "auditor", "--expires", "6d 12h")
+    assert made.returncode == 0 and "Expires:   20" in made.stderr, made.stderr
+    key, doors = made.stdout.strip(), ("/v1/models", "/audit/calls", "/v1/responses/resp_1")
+
+    def asked() -> list[httpx.Response]:
+        body = {"model": "demo", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
+        paths = "/v1/chat/completions", "/v1/messages"
+        return [httpx.post(product.url + path, json=body, headers={"x-api-key": key}, timeout=30) for path in paths] + [
+            httpx.get(product.url + path, headers={"x-api-key": key}, timeout=30) for path in doors
+        ]
+
+    def state() -> tuple[str, list[str]]:
+        listed = json.loads(run(product, "keys", "list", "--json").stdout)["items"]
+        return next(one["state"] for one in listed if one["name"] == "short"), [one for _, one in expiring_keys(product.database_url)]
+
+    assert [answer.status_code for answer in asked()] == [200, 200, 200, 200, 404]
+    found, [warning] = state()
+    assert found == "in use" and warning.startswith("the key 'short' expires on 20") and "in 6 days: make another" in warning
+    rows(product.database_url, "UPDATE api_keys SET expires_at = now() - interval '1 minute' WHERE name = 'short' RETURNING name")
+    wait_for(lambda: [answer.status_code for answer in asked()] == [401] * 5, what="every process knows")
+    for answer in asked():
+        assert answer.json()["error"]["message"].startswith("Incorrect API key provided: it expired on 20"), answer.text
+    assert asked()[1].json()["error"]["type"] == "authentication_error"
+    found, [warning] = state()
+    assert found == "expired" and warning.startswith("the key 'short' expired on 20") and "its clients get 401" in warning
+    assert run(product, "keys", "revoke", "short").returncode == 0 and state() == ("revoked", [])
+
+
+@pytest.mark.parametrize(
+    ("expires", "says"),
+    [
+        ("30d", ""), ("2w", ""), ("2199-01-31", "more than 100 years away"), ("2099-01-31T14:30:00Z", ""), ("0s", "is over"),
+        ("2020-01-01", "PostgreSQL's clock says 20"), ("999999w", "more than 100 years"), ("soon", "must be a span or a time: 30d,"),
+        ("yesterday", "must be a span or a time"), ("30d ago", "must be a span or a time"), ("30", "must be a span or a time"),
+    ],
+)  # fmt: skip
+def test_when_a_key_expires_is_a_span_or_a_day(place: Place, expires: str, says: str) -> None:
+    made = place.keys("create", "--name", "x", "--policy", "strict", "--expires", expires, "--json")
+    told = json.loads(made.stdout)
+    if says:
+        assert made.returncode == 2 and told["error"]["message"].startswith("--expires: ") and says in told["error"]["message"]
+    else:
+        assert made.returncode == 0 and told["expires_at"].endswith("Z")

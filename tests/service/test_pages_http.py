@@ -240,7 +240,7 @@ def test_only_a_form_of_this_login_and_of_our_own_page_changes_anything(product:
 
 
 def test_a_revoked_key_and_a_lost_role_end_the_login_at_once(product: Product) -> None:
-    for change in ("revoked_at = now()", "roles = '{client}'"):
+    for change in ("revoked_at = now()", "roles = '{client}'", "expires_at = now()"):
         with contextlib.closing(log_in(product, asyncio.run(make_key(product, f"kim-{change[:5]}")))) as reader:
             assert reader.get("/debug/calls").status_code == 200
             with psycopg.connect(product.database_url, autocommit=True) as owner:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 
 import pytest
@@ -11,7 +12,7 @@ from db import keyring
 from db.keyring import KeyRing, refusal
 from protocol.bounds import MAX_LOOKED_UP_KEYS, MAX_UNKNOWN_KEYS
 from protocol.config import Key
-from protocol.errors import AuditUnavailable
+from protocol.errors import AuditUnavailable, Unauthenticated
 from tests.support.waiting import wait_until
 
 
@@ -137,6 +138,22 @@ async def test_a_look_up_that_fails_refuses_the_key_and_is_no_end(monkeypatch: p
         assert await keys.find(sent("sk-new")) is None
         table.is_away = False
         await wait_until(lambda: keys.authenticate(sent("sk-new")))
+
+
+async def test_a_key_is_refused_from_its_end_on_whether_or_not_the_database_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table()
+    end = datetime(2026, 12, 29, 12, tzinfo=timezone(timedelta(hours=1)))
+    table.keys = [key("short", "sk-short").model_copy(update={"expires_at": end})]
+    async with ring(table, key("dev", "sk-file").model_copy(update={"expires_at": end})) as keys:
+        for text in ("sk-short", "sk-file"):
+            monkeypatch.setattr("db.keyring.time.time", lambda: end.timestamp() - 0.001)
+            assert await keys.find(sent(text)) is not None
+            table.is_away = True
+            monkeypatch.setattr("db.keyring.time.time", end.timestamp)
+            with pytest.raises(Unauthenticated, match="Incorrect API key provided: it expired on 2026-12-29 11:00:00Z"):
+                await keys.find(sent(text))
+            table.is_away = False
+        assert await keys.find(sent("sk-other")) is None
 
 
 def test_no_key_is_told_from_a_wrong_one() -> None:
