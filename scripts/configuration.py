@@ -10,7 +10,7 @@ from importlib import import_module
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
 from policy import preset
@@ -69,7 +69,7 @@ _WORDS: dict[Any, str] = {
     Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",
     Part: "part of an address", HeaderName: "header name", Unmodelled: "text", KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
     Pattern: "RE2 pattern", NamePattern: "shell pattern or `{re2: PATTERN}`", str: "text", int: "whole number",
-    float: "number", bool: "`true` or `false`", dict[str, Any]: "mapping",
+    float: "number", bool: "`true` or `false`", AwareDatetime: "time with a zone", dict[str, Any]: "mapping",
 }  # fmt: skip
 _SECTIONS: dict[type[BaseModel], str] = {
     Upstream: "upstreams.NAME", ModelRoute: "models[]", Price: "models[]: price", PolicyStep: "policies.NAME", Limits: "limits",

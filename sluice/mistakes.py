@@ -25,6 +25,9 @@ _MUST: dict[str, str] = {
     "model_attributes_type": "a mapping (name: value)", "string_type": "text (put it in quotes where it looks like something else)",
     "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number", "float_type": "a number",
     "float_parsing": "a number", "finite_number": "a finite number", "bool_type": "true or false", "bool_parsing": "true or false",
+    **dict.fromkeys(
+        ("timezone_aware", "datetime_type", "datetime_parsing", "datetime_from_date_parsing"), "a time with its zone: 2027-01-31T00:00:00Z"
+    ),
 }  # fmt: skip
 _BOUNDS = {"greater_than_equal": ("at least", "ge"), "greater_than": ("more than", "gt"), "less_than_equal": ("at most", "le"),
            "less_than": ("less than", "lt")}  # fmt: skip
