@@ -11,6 +11,7 @@ ENV PATH=/venv/bin:/usr/local/bin:/usr/bin:/bin PYTHONPATH=/app PYTHONDONTWRITEB
 WORKDIR /app
 COPY --from=build /venv /venv
 COPY deploy/health /usr/local/bin/sluice-health
+COPY LICENSE .
 COPY alembic alembic
 COPY db db
 COPY gateway gateway

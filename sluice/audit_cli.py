@@ -5,20 +5,21 @@ Lists are here, one call in `sluice.show_cli`, the export in `sluice.export_cli`
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from db.filters import ListName
-from db.keys import tell_apart
 from db.read.counts import DEFAULT_BY, Dimension, parse_counts
-from db.read.queries import AuditReader
 from sluice import audit_columns, debug_cli, export_cli, rebuild_cli, review_cli, show_cli
 from sluice.audit_options import AsJson, Chosen, Follow, Given, with_filters
 from sluice.audit_run import print_json, quiet_pipe, read_filters, read_times, run
 from sluice.follow import follow
 from sluice.tables import is_terminal, note, printable, show
 from sluice.times import local_zone
+
+if TYPE_CHECKING:
+    from db.read.queries import AuditReader
 
 app = typer.Typer(help="Read the record of calls, tool calls and verdicts.", no_args_is_help=True)
 app.command("show")(show_cli.show_call)
@@ -65,7 +66,7 @@ def counts(
     given: Given = [*chosen, ("by", by)]
     zone = local_zone() if is_terminal() and not as_json else "UTC"
 
-    async def read(reader: AuditReader) -> dict[str, Any]:
+    async def read(reader: "AuditReader") -> dict[str, Any]:
         return await reader.counts(*parse_counts(read_times(given)), zone=zone)
 
     told = run(read, as_json)
@@ -83,9 +84,11 @@ def counts(
 
 
 def _list(of: ListName, chosen: Given, as_json: bool) -> None:
-    async def read(reader: AuditReader) -> dict[str, Any]:
+    async def read(reader: "AuditReader") -> dict[str, Any]:
         page = await reader.page(of, read_filters(chosen, of))
         if not as_json:
+            from db.keys import tell_apart
+
             await tell_apart(reader.engine, page["items"])
         return page
 

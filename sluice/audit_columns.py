@@ -59,7 +59,7 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
         Column(heading="rule", value=cause, least=8, is_whole=True),
         *_OF_CALL,
         *([Column(heading="why", value=lambda item: SENTENCES.get(item["reason"], ""), least=8, is_extra=True)] if has_words else []),
-        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=12, stretches=True, leaves=2),
+        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=8, stretches=True, leaves=2),
     )
     values = (
         "decided_at", "call_id", "key", "name", "verdict", "rule", "reason", "arguments", "session", "policy", "model", "executor",
@@ -78,7 +78,7 @@ def of_judge_blocks(items: Sequence[Item]) -> Listed:
         Column(heading="judged", value=lambda item: judged(item["judge"]), leaves=0),
         Column(heading="judge", value="judge.model", least=6),
         *_OF_CALL,
-        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=12, stretches=True, leaves=2),
+        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=8, stretches=True, leaves=2),
         Column(heading="explanation", value="judge.explanation", wraps=True, is_below=True),
     )
     values = (
@@ -103,7 +103,7 @@ def of_reviews(items: Sequence[Item]) -> Listed:
         Column(heading="tool", value="name", least=8, is_whole=True),
         Column(heading="policy", value="policy", least=8, is_extra=True),
         Column(heading="session", value="session", least=8, is_extra=True),
-        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=12, stretches=True, leaves=2),
+        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=8, stretches=True, leaves=2),
     )
     values = (
         "decided_at", "call_id", "block", "key", "why", "score", "state", "label", "agreed", "name", "arguments", "policy", "verdict",

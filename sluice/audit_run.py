@@ -12,15 +12,12 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 import typer
 
-from db.engine import open_engine
 from db.filters import NOT_A_CALL_ID, Asked, Filters, parse_call_id, parse_filters
-from db.read.queries import AuditReader
-from db.reads import Reading, note
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound, PipelineError
 from sluice.errors import StartError
 from sluice.sentences import wrapped
@@ -28,13 +25,17 @@ from sluice.settings import database_url
 from sluice.tables import printable
 from sluice.times import read_time
 
+if TYPE_CHECKING:
+    from db.read.queries import AuditReader
+
 T = TypeVar("T")
 NOTE_S = 2.0
 """How long a command waits for the row that says who reads."""
 
 
-def run(read: Callable[[AuditReader], Awaitable[T]], as_json: bool, *, is_noted: bool = True) -> T:
+def run(read: "Callable[[AuditReader], Awaitable[T]]", as_json: bool, *, is_noted: bool = True) -> T:
     """Run with a reader, which is noted; errors end the program with their exit code."""
+    from db.read.queries import AuditReader
 
     async def with_reader() -> T:
         reader = AuditReader.open(database_url(), pool_size=1)
@@ -54,6 +55,9 @@ def run(read: Callable[[AuditReader], Awaitable[T]], as_json: bool, *, is_noted:
 
 async def _note() -> None:
     """Note who reads, as far as the operating system says. Nobody is held up by it: who has the database can read round it."""
+    from db.engine import open_engine
+    from db.reads import Reading, note
+
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -123,7 +127,7 @@ def read_times(given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, read_time(value, name) if name in ("since", "until") else value) for name, value in given]
 
 
-async def find_call(reader: AuditReader, text: str) -> str:
+async def find_call(reader: "AuditReader", text: str) -> str:
     """Return the id of the call that a text names, whole or by its beginning. Raises NotFound, InvalidRequest."""
     try:
         return str(await reader.find_call(text))

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from protocol.addresses import bracketed
 from protocol.errors import OldPrimary, OtherDatabase, PipelineError, PolicyFailed
 from protocol.shipped import VERSION
 from sluice.errors import Busy, StartError, Unavailable
@@ -354,6 +353,8 @@ def _check(role: str, runtime: "Runtime") -> None:
 
 def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path | None) -> Exception:
     """Return the sentence for what stopped a process; what is no matter of settings or surroundings stays as it is."""
+    from protocol.addresses import bracketed
+
     where = f"{bracketed(runtime.host)}:{runtime.port}"
     match error:
         case PolicyFailed():

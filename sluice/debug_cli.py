@@ -5,18 +5,19 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
 from db.filters import Filters, first_id
-from db.read.debug_logs import details_of, lines_of_call, read_lines
-from db.read.queries import AuditReader
 from protocol.errors import AuditUnavailable, InvalidRequest
 from sluice.audit_options import AsJson, Chosen, Follow, Given, with_filters
 from sluice.audit_run import print_json, quiet_pipe, read_filters, run
 from sluice.tables import Column, Item, Layout, note, printable, short_ids, show
+
+if TYPE_CHECKING:
+    from db.read.queries import AuditReader
 
 EVERY_S = 0.5
 BACK = timedelta(minutes=15)
@@ -62,13 +63,17 @@ def tail(
         run(lambda reader: _follow(reader, [("call_id", call)], as_json), as_json)
 
 
-async def _page(reader: AuditReader, given: Given) -> dict[str, Any]:
+async def _page(reader: "AuditReader", given: Given) -> dict[str, Any]:
+    from db.read.debug_logs import read_lines
+
     return await read_lines(reader.engine, await reader.named(read_filters(given, "debug-logs")))
 
 
-async def _of_call(reader: AuditReader, given: Given) -> dict[str, Any]:
+async def _of_call(reader: "AuditReader", given: Given) -> dict[str, Any]:
     filters = await reader.named(read_filters(given, "debug-logs"))
     assert filters.call_id is not None
+    from db.read.debug_logs import lines_of_call
+
     found = await lines_of_call(reader.engine, filters.call_id)
     items = [item if "n" in item else {**item, "event": f"{item['lost']} lines lost"} for item in found.items]
     return {"items": items, "totals": found.totals, "lost": found.lost, "cut": found.is_cut, "next_cursor": None}
@@ -90,14 +95,14 @@ def _columns(items: Sequence[Item]) -> Sequence[Column]:
     )
 
 
-async def _follow(reader: AuditReader, given: Given, as_json: bool) -> None:
+async def _follow(reader: "AuditReader", given: Given, as_json: bool) -> None:
     for name, _ in given:
         if name in ("cursor", "until"):
             raise InvalidRequest("does not go with --follow, which goes on with what is new, the newest last: leave it out", param=name)
     filters = await reader.named(read_filters(given, "debug-logs"))
     layout, is_away = Layout(needed=dict(_ROOM)), False
     found = await _newest(reader, filters)
-    new = (await read_lines(reader.engine, filters))["items"] if filters.call_id is None else await _whole(reader, found)
+    new = (await _page(reader, given))["items"] if filters.call_id is None else await _whole(reader, found)
     # what is older than the first lines that are shown is not shown after them
     seen = set(map(_key, found)) - set(map(_key, new))
     if not new:
@@ -119,8 +124,10 @@ async def _follow(reader: AuditReader, given: Given, as_json: bool) -> None:
             new, is_away = [], True
 
 
-async def _newest(reader: AuditReader, filters: Filters) -> list[Item]:
+async def _newest(reader: "AuditReader", filters: Filters) -> list[Item]:
     """Lines without what they say, which may be megabytes: they are read again and again."""
+    from db.read.debug_logs import read_lines
+
     filters = replace(filters, limit=PAGE)
     if filters.call_id is None:
         bound = first_id(datetime.now(UTC) - BACK)
@@ -135,8 +142,10 @@ async def _newest(reader: AuditReader, filters: Filters) -> list[Item]:
     return found
 
 
-async def _whole(reader: AuditReader, lines: Sequence[Item]) -> list[Item]:
+async def _whole(reader: "AuditReader", lines: Sequence[Item]) -> list[Item]:
     """The lines with what they say."""
+    from db.read.debug_logs import details_of
+
     places: dict[str, list[tuple[str, int]]] = {}
     for line in lines:
         places.setdefault(line["call_id"], []).append((line["process"], line["n"]))

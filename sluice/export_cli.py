@@ -3,17 +3,18 @@
 import sys
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from db.read.export import Progress as ExportProgress
-from db.read.export import export_lines
-from db.read.queries import AuditReader
 from sluice.audit_options import AsJson, Chosen, with_filters
 from sluice.audit_run import print_json, read_filters, run
+
+if TYPE_CHECKING:
+    from db.read.export import Progress as ExportProgress
+    from db.read.queries import AuditReader
 
 
 @with_filters("export")
@@ -25,7 +26,7 @@ def export(
     """Write calls with everything about them as lines of JSON; the last line says export_end."""
     part = output.with_name(output.name + ".part") if output else None
 
-    async def write(reader: AuditReader) -> ExportProgress:
+    async def write(reader: "AuditReader") -> "ExportProgress":
         if part is None:
             return await _export(reader, chosen, sys.stdout.buffer)
         with part.open("wb") as file:
@@ -47,7 +48,10 @@ def export(
             typer.echo(f"{done.calls:,} call{'' if done.calls == 1 else 's'} in {done.lines + 1:,} lines: {output}", err=True)
 
 
-async def _export(reader: AuditReader, chosen: Chosen, file: BinaryIO) -> ExportProgress:
+async def _export(reader: "AuditReader", chosen: Chosen, file: BinaryIO) -> "ExportProgress":
+    from db.read.export import Progress as ExportProgress
+    from db.read.export import export_lines
+
     filters = await reader.named(read_filters(chosen, "export"))
     console = Console(stderr=True)
     total = await reader.count_calls(filters) if console.is_terminal else None

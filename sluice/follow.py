@@ -5,13 +5,16 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from db.filters import Filters, ListName, first_id
-from db.read.queries import AuditReader
 from protocol.errors import AuditUnavailable, InvalidRequest
 from sluice.audit_columns import Listed
 from sluice.audit_run import print_json, read_filters, run
 from sluice.tables import Item, Layout, note, show
+
+if TYPE_CHECKING:
+    from db.read.queries import AuditReader
 
 EVERY_S = 1.0
 BACK = timedelta(minutes=15)
@@ -30,7 +33,7 @@ def follow(of: ListName, chosen: list[tuple[str, str]], listed: Callable[[Sequen
 
 
 async def _follow(
-    reader: AuditReader, of: ListName, chosen: list[tuple[str, str]], listed: Callable[[Sequence[Item]], Listed], as_json: bool
+    reader: "AuditReader", of: ListName, chosen: list[tuple[str, str]], listed: Callable[[Sequence[Item]], Listed], as_json: bool
 ) -> None:
     for name, value in chosen:
         if name in ("cursor", "until") or (name, value) == ("order", "asc"):
@@ -62,7 +65,7 @@ async def _follow(
         seen = set(map(_key, found))
 
 
-async def _newest(reader: AuditReader, of: ListName, filters: Filters) -> list[Item]:
+async def _newest(reader: "AuditReader", of: ListName, filters: Filters) -> list[Item]:
     """The newest items, the newest first."""
     bound = first_id(datetime.now(UTC) - BACK)
     filters = replace(filters, limit=PAGE, low=bound if filters.low is None else max(filters.low, bound))

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from db.keys import KeyStore, StoredKey
 from db.read.items import time
 from protocol.config import LISTS, SETTINGS, Key, Setting
 from protocol.errors import NotFound, PipelineError
@@ -25,6 +24,9 @@ from sluice.key_usage import base_urls, usage
 from sluice.settings import database_url
 from sluice.tables import Column, minute, note, show
 from sluice.times import read_expiry
+
+if TYPE_CHECKING:
+    from db.keys import KeyStore, StoredKey
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 
@@ -83,7 +85,7 @@ def create(
     """Make a key. Its text is shown once and kept nowhere; it works at once."""
     given = {name: Key.model_fields[name].default if settings[name] in (None, []) else settings[name] for name in SETTINGS}
 
-    async def make(store: KeyStore, known: KeyConfig) -> tuple[str, datetime | None]:
+    async def make(store: "KeyStore", known: KeyConfig) -> tuple[str, datetime | None]:
         known.check_name(name)
         known.check_policies(given["policies"])
         text = await store.create(name, reuse=reuse, expires=read_expiry(expires, "expires") if expires else None, **given)
@@ -125,7 +127,7 @@ def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
 def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Revoke a key; gateways take notice within 5 seconds."""
 
-    async def end(store: KeyStore, known: KeyConfig) -> bool:
+    async def end(store: "KeyStore", known: KeyConfig) -> bool:
         try:
             await store.revoke(name)
         except NotFound:
@@ -143,7 +145,7 @@ def _shown_state(state: str, at: str) -> str:
     return f"until {at}" if state == "in use" and at else f"{state} {at}".strip()
 
 
-def _state(stored: StoredKey) -> str:
+def _state(stored: "StoredKey") -> str:
     return "revoked" if stored.revoked_at is not None else "in use" if stored.is_in_use else "expired"
 
 
@@ -155,7 +157,9 @@ def _item(
     return {"name": key.name, "id": key.id, "source": source, **settings, "sha256": key.sha256, **times, "state": state}
 
 
-def _run(use: Callable[[KeyStore, KeyConfig], Awaitable[T]], config: Path | None, as_json: bool) -> tuple[T, KeyConfig]:
+def _run(use: "Callable[[KeyStore, KeyConfig], Awaitable[T]]", config: Path | None, as_json: bool) -> tuple[T, KeyConfig]:
+    from db.keys import KeyStore
+
     async def with_store(known: KeyConfig) -> T:
         store = KeyStore.open(database_url())
         try:

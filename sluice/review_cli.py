@@ -6,13 +6,12 @@ Exit codes: 0 done, 1 no such call or decision, or what the check found wrong, 2
 import asyncio
 import getpass
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
 from db.filters import Filters, filters_of
-from db.read.queries import AuditReader
 from db.write.reviews import LABELS, Auditor, Review, add_review, check
 from protocol.errors import Conflict, InvalidRequest, NotFound, PipelineError
 from sluice import audit_columns
@@ -22,6 +21,9 @@ from sluice.errors import StartError
 from sluice.settings import database_url
 from sluice.show_cli import show_words, whole_call
 from sluice.tables import Item, clock, day, is_terminal, note, printable, show
+
+if TYPE_CHECKING:
+    from db.read.queries import AuditReader
 
 _BRIEF = 300
 
@@ -71,7 +73,7 @@ def _refuse_what_does_not_go_together(call: str, label: str, words: str, *, chec
 def _list(chosen: Chosen, as_json: bool) -> None:
     asked = list(chosen) if any(name == "state" for name, _ in chosen) else [*chosen, ("state", "waiting")]
 
-    async def read(reader: AuditReader) -> dict[str, Any]:
+    async def read(reader: "AuditReader") -> dict[str, Any]:
         return await reader.reviews(read_filters(asked, "reviews"))
 
     page = run(read, as_json)
@@ -91,7 +93,7 @@ def _list(chosen: Chosen, as_json: bool) -> None:
 def _decisions(call: str, block: int | None, as_json: bool) -> tuple[UUID, list[Item], Item]:
     """The call, those of its decisions that are to be looked at, and the call as a whole."""
 
-    async def read(reader: AuditReader) -> tuple[UUID, list[Item], Item]:
+    async def read(reader: "AuditReader") -> tuple[UUID, list[Item], Item]:
         call_id = UUID(await find_call(reader, call))
         page = await reader.reviews(Filters(call_id=call_id, order="asc", limit=1_000))
         items = [item for item in page["items"] if block in (None, item["block"])]
@@ -190,7 +192,7 @@ def _keep(review: Review, auditor: str) -> None:
 def _check(chosen: Given | Chosen, as_json: bool) -> None:
     within = [(name, value) for name, value in chosen if name in ("since", "until", "call_id")]
 
-    async def read(reader: AuditReader) -> dict[str, Any]:
+    async def read(reader: "AuditReader") -> dict[str, Any]:
         return await reader.draws(read_filters(within, "reviews"))
 
     told = run(read, as_json)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 from uuid import UUID
 
 import typer
@@ -20,7 +20,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from db.filters import Filters, parse_filters
 from db.holes import say_incomplete
 from db.letters import say_letters
-from db.read.queries import AuditReader
 from db.seals import checkpoints
 from db.seals.redact import drop_before
 from db.seals.redact import redact as redact_call
@@ -38,6 +37,9 @@ from sluice.evidence_cli import make_evidence, verify_evidence
 from sluice.settings import database_url, load_settings, redis_time
 from sluice.tables import clock, day, note, printable
 from sluice.times import FORMS, read_time
+
+if TYPE_CHECKING:
+    from db.read.queries import AuditReader
 
 app = typer.Typer(help="Verify, redact, drop.")
 
@@ -245,7 +247,7 @@ def _ask_and_do(work: _Work, what: Callable[[int], str], dry_run: bool, yes: boo
     return run_here(ask_first, as_json)
 
 
-async def _whose(reader: AuditReader, call_id: UUID) -> str:
+async def _whose(reader: "AuditReader", call_id: UUID) -> str:
     """Describe a call as a person knows it: when, whose key, which tools; empty if only its end is stored."""
     filters = Filters(call_id=call_id, limit=_TOOLS + 1)
     found = (await reader.calls(filters))["items"]

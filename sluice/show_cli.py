@@ -1,7 +1,7 @@
 """`sluice audit show`: one call as a conversation, then what was decided; the raw rows behind an option."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
@@ -11,7 +11,6 @@ from rich.text import Text
 from db.columns import BY_NAME
 from db.failing import CAUSES
 from db.filters import parse_filters
-from db.read.queries import AuditReader
 from protocol.errors import NotFound
 from protocol.reasons import worded
 from sluice import audit_columns
@@ -19,6 +18,9 @@ from sluice.audit_options import AsJson
 from sluice.audit_run import find_call, print_json, quiet_pipe, run
 from sluice.tables import Column, Item, clock, day, is_terminal, printable, show, wrap
 from sluice.transcript import Said, got, sent, short
+
+if TYPE_CHECKING:
+    from db.read.queries import AuditReader
 
 _PIPE = 100
 """Columns of a transcript that goes into a pipe."""
@@ -60,7 +62,7 @@ def show_call(
 ) -> None:
     """Show one call: what the client sent, what it got, and what was decided between."""
 
-    async def read(reader: AuditReader) -> dict[str, Any]:
+    async def read(reader: "AuditReader") -> dict[str, Any]:
         call_id = UUID(await find_call(reader, call))
         found = await reader.call(call_id)
         if found is None:
@@ -79,7 +81,7 @@ def show_call(
             show_words(found, full=full)
 
 
-async def whole_call(reader: AuditReader, call_id: UUID) -> Item:
+async def whole_call(reader: "AuditReader", call_id: UUID) -> Item:
     """Return a call with what upstream sent and the client got. Raises NotFound."""
     found = await reader.call(call_id)
     if found is None:
@@ -249,7 +251,7 @@ def _titled(title: str) -> None:
         typer.echo(f"\n# {title}")
 
 
-async def _all_chunks(reader: AuditReader, call_id: UUID) -> tuple[list[Item], list[Item]]:
+async def _all_chunks(reader: "AuditReader", call_id: UUID) -> tuple[list[Item], list[Item]]:
     """What was released before the first chunk, and the chunks."""
     released: list[Item] = []
     items: list[Item] = []

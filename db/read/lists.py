@@ -36,7 +36,6 @@ from db.text import INDEXED, to_column, to_short
 from protocol.records import PASSED
 
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
-LISTS: tuple[ListName, ...] = ("calls", "tool-calls", "judge-blocks")
 
 
 def _within(table: str) -> str:

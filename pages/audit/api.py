@@ -2,7 +2,7 @@
 who is shown content before it is sent, and what an auditor says of a decision.
 
 Authentication is a dependency of the application, so that no route can forget it, and never a look at the path. No documentation
-pages, no schema page.
+pages; the OpenAPI document is a route like any other.
 Must not know: Redis, SQL.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -28,13 +29,13 @@ from db.keyring import refusal
 from db.read.counts import parse_counts
 from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
-from db.read.lists import LISTS
 from db.read.queries import AuditReader
 from db.read.sessions import SessionReader
 from db.read.usage import parse_usage, usage
 from db.reads import Reading, note, of_item
 from db.write.reviews import add_review
 from pages.audit.debug import debug_lines, door
+from pages.audit.openapi import Offer, document
 from pages.audit.reviews import auditor_of, read_review
 from protocol import unknown_paths
 from protocol.audit_errors import SAFE, error_body, error_headers
@@ -52,6 +53,9 @@ MOST_EXPORTING, MOST_EXPORTING_OF_ONE = 3, 2
 """Exports read at once, and of one key; others wait for `limits.audit_read_s`, key by key."""
 MOST_REVIEWING = 4
 """Reviews kept at once, each over a connection of its own; of one key half of them."""
+_LISTED: dict[ListName, str] = {
+    "calls": "A page of calls.", "tool-calls": "A page of tool calls.", "judge-blocks": "A page of what a judge blocked.",
+}  # fmt: skip
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -128,22 +132,41 @@ def _make_app(audit: Audit) -> FastAPI:
     return app
 
 
+def _offers() -> list[Offer]:
+    one_call = "One call with everything that was decided about it."
+    return [
+        *(Offer(f"/{of}", _list(of), of, about, "page") for of, about in _LISTED.items()),
+        Offer("/sessions", _sessions, "calls", "A page of sessions, by their last call.", "page"),
+        Offer("/calls/{call_id}", _call, "call", one_call),
+        Offer("/calls/{call_id}/chunks", _chunks, "chunks", "A page of what the upstream sent and what the client got.", "page"),
+        Offer("/reviews", _reviews, "reviews", "A page of decisions that a person is to look at.", "page"),
+        Offer("/reviews/{call_id}/{block}", _review, None, "Label one of them.", method="POST"),
+        Offer("/counts", _counts, "counts", "How many tool calls and calls; of the last 7 days where no time is given."),
+        Offer("/usage", _usage, "usage", "Calls, failures, refusals, tokens and judges; of the last 7 days where no time is given."),
+        Offer("/debug-logs", _debug_logs, "debug-logs", "A page of lines of debug logs.", "page"),
+        Offer("/door", _door, "door", "How many requests were refused before a call began; in the last hour where no time is given."),
+        Offer("/export", _export, "export", "Calls with everything about them, as lines of JSON.", "lines"),
+        Offer("/verify", _verify, "verify", "Whether some calls are as they were written: one, or those between two times."),
+        Offer("/openapi.json", _openapi, None, "This document."),
+    ]
+
+
 def _make_router() -> APIRouter:
     router = APIRouter(prefix="/audit")
-    for of in LISTS:
-        router.add_api_route(f"/{of}", _list(of), methods=["GET"])
-    router.add_api_route("/sessions", _sessions, methods=["GET"])
-    router.add_api_route("/calls/{call_id}", _call, methods=["GET"])
-    router.add_api_route("/calls/{call_id}/chunks", _chunks, methods=["GET"])
-    router.add_api_route("/reviews", _reviews, methods=["GET"])
-    router.add_api_route("/reviews/{call_id}/{block}", _review, methods=["POST"])
-    router.add_api_route("/counts", _counts, methods=["GET"])
-    router.add_api_route("/usage", _usage, methods=["GET"])
-    router.add_api_route("/debug-logs", _debug_logs, methods=["GET"])
-    router.add_api_route("/door", _door, methods=["GET"])
-    router.add_api_route("/export", _export, methods=["GET"])
-    router.add_api_route("/verify", _verify, methods=["GET"])
+    for one in _offers():
+        router.add_api_route(one.path, one.endpoint, **one.options)
     return router
+
+
+@cache
+def _document() -> bytes:
+    return dump_json(document(_make_router().routes))
+
+
+async def _openapi(request: Request) -> Response:
+    if request.query_params:
+        raise InvalidRequest("takes no parameters", param=next(iter(request.query_params))[:64])
+    return Response(_document(), media_type="application/json", headers=SAFE)
 
 
 def served() -> list[str]:

@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from scripts import screens
 from tests.support.checks.record import (
     fresh_database,
 )
-from tests.support.clients.commands import run_command, sluice
+from tests.support.clients.commands import ROOT, run_command, sluice
 
 
 @pytest.fixture
@@ -33,6 +35,23 @@ def test_the_command_line_helps() -> None:
         assert told.returncode == 0 and "Usage" in told.stdout, told.stderr
     assert "8080" in (up := sluice("up", "-h").stdout) and ".sluice" in up
     assert "local time" in " ".join(sluice("audit", "calls", "-h").stdout.replace("│", " ").split())
+
+
+LOADED = """
+import contextlib, sys
+from sluice.cli import main
+with contextlib.suppress(SystemExit): main()
+print(*sys.modules.keys() & {"sqlalchemy", "alembic", "fastapi", "jinja2", "redis", "numpy"}, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "command", ["", "keys", "keys create", "audit", "audit calls", "audit verify", "tail", "eval", "doctor", "connect"]
+)
+def test_help_loads_no_library_that_only_work_needs(command: str) -> None:
+    asked = [sys.executable, "-c", LOADED, *command.split(), "--help"]
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert "Usage" in told.stdout and told.stderr.split() == []
 
 
 @pytest.mark.parametrize(

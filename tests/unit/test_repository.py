@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -75,11 +76,26 @@ def test_the_version_is_told_as_the_package_has_it() -> None:
     assert project["version"] == VERSION
 
 
+def test_the_license_is_apache_2_in_its_official_words() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["license"] == "Apache-2.0" and project["license-files"] == ["LICENSE"]
+    # of https://www.apache.org/licenses/LICENSE-2.0.txt
+    assert sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+    assert "COPY LICENSE ." in (ROOT / "Dockerfile").read_text()
+
+
 def test_every_file_of_the_product_is_in_the_package(tmp_path: Path) -> None:
     pytest.importorskip("setuptools")
     setup = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("setup.py", "README.md", *setup["tool"]["importlinter"]["root_packages"], "alembic"):
+        (source / name).symlink_to(ROOT / name)
+    # the setuptools that some Pythons bring is older than names of licenses there
+    project = re.sub(r"^license.*\n", "", (ROOT / "pyproject.toml").read_text(), flags=re.M)
+    (source / "pyproject.toml").write_text(project)
     command = [sys.executable, "-W", "ignore", "setup.py", "-q", "egg_info", "-e", str(tmp_path), "build_py", "-d", str(tmp_path / "lib")]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
     found = {path.relative_to(tmp_path / "lib").as_posix() for path in (tmp_path / "lib").rglob("*") if path.is_file()}
     roots = {*setup["tool"]["importlinter"]["root_packages"], "alembic"}
     files = [path.relative_to(ROOT).as_posix() for path in tracked() if path.relative_to(ROOT).parts[0] in roots]
