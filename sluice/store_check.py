@@ -8,8 +8,8 @@ from sluice.errors import StartError
 
 Checked = tuple[str, str, str]
 """What was checked, `ok` or `warning` or `failed`, and a sentence."""
-WITHIN_S = 3.0
-"""How long the first checks may take, all together."""
+WITHIN_S = 2.5
+"""How long the first checks may take, all together: with the start of the command less than five seconds."""
 LOOK_S = 20.0
 """How long a look may take: longer than one that reads all keys of a large Redis."""
 LATE_S = 1.0
