@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-from db.read.sessions import ANSWER_BYTES, Said, SessionCalls, SessionReader
+from db.read.sessions import RELEASED_BYTES, Said, SessionCalls, SessionReader
 from pages.conversation import Act, Step, Turn, steps, wanted
 from pages.whole_text import ABOUT, mark, spell
 from protocol.prefix_tree import MAIN, Placed
@@ -94,7 +94,7 @@ def _left_out(step: Step) -> list[str]:
     """What a file does not have of a call, which has it on its own pages."""
     left = [f"{step.skipped:,} more new turns are in the request"] if step.skipped else []
     left += [f"{step.skipped_acts:,} more tool calls are on the call's page"] if step.skipped_acts else []
-    return left + ([f"of the answer's {step.answer_bytes:,} bytes the first {ANSWER_BYTES:,} are read here"] if step.answer_bytes else [])
+    return left + ([f"of the answer's {step.answer_bytes:,} bytes the first {RELEASED_BYTES:,} are read here"] if step.answer_bytes else [])
 
 
 def _title(step: Step) -> str:

@@ -32,8 +32,9 @@ _FIRST = 3
 """Of a session's first calls, one shows what it was about: others ask for a title, or whether there is quota."""
 MARK_BYTES = 16 * 2**20
 """Marks of a session's turns that are put together: of 1,000 calls that grow by two turns each. The offsets are half as many bytes."""
-TURN_BYTES, ANSWER_BYTES = 256 * 1024, 256 * 1024
-"""What is read of a call's new turns, and of what its client got; more is on the call's own pages."""
+TURN_BYTES, ARGUMENT_BYTES, RELEASED_BYTES = 256 * 1024, 256 * 1024, 2 * 2**20
+"""What is read of a call's new turns, of its tool calls' arguments, and of what its client got; more is on the call's own pages. What the
+client got is counted as it was sent: of a streamed answer 2 MiB are some 8,000 tokens."""
 TOOL_CALLS, TOOL_BYTES = 200, 500
 """Tool calls that are read of a call, what was refused before all else, and what is read of each where all are too large together."""
 _AT_ONCE = 10
@@ -211,13 +212,13 @@ class SessionReader:
             pieces = {row.call_id: (spans[row.call_id][0], bytes(row.piece)) for row in found}
             releases: dict[UUID, list[bytes]] = {}
             cut: dict[UUID, int] = {}
-            for row in await connection.execute(_RELEASES, {"ids": list(ids), "most": ANSWER_BYTES}):
+            for row in await connection.execute(_RELEASES, {"ids": list(ids), "most": RELEASED_BYTES}):
                 if row.payload is None:
                     cut[row.call_id] = int(row.total)
                 else:
                     releases.setdefault(row.call_id, []).append(bytes(row.payload))
             tools: dict[UUID, list[JsonObject]] = {}
-            bounds = {"most": ANSWER_BYTES, "least": TOOL_BYTES, "calls": TOOL_CALLS}
+            bounds = {"most": ARGUMENT_BYTES, "least": TOOL_BYTES, "calls": TOOL_CALLS}
             for row in await connection.execute(_CALLS_OF, {"ids": list(ids), **bounds}):
                 tools.setdefault(row.call_id, []).append(_tool_item(row))
             blocks: dict[UUID, list[JsonObject]] = {}

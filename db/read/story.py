@@ -35,15 +35,13 @@ from protocol.records import to_bytes
 Connection = AsyncConnection
 """What the functions here read through (`db.read.queries.reading`)."""
 MOST_EVENTS = 200
-MOST_CHUNKS = 400
-MOST_BYTES = 512 * 1024
-"""Up to so much, both sides of a call are read whole for its page."""
+MOST_BYTES = 12 * 2**20
+"""Bytes on record up to which both sides of a call are decoded for its page, in however many pieces they came: 12 MiB are some 50,000
+of streamed text and take 0.7 s. Of a larger call as much is decoded, shared by the blocks of the page."""
 EARLIER = 50
 """Calls of a session before one, among which the one that it goes on from is looked for."""
 MOST_COUNTED = 1_000
 """Debug lines that are counted."""
-BEGINNING = 16
-"""Chunks of a block that its beginning is read from."""
 _SPANS: LiteralString = """
 SELECT block, count(*) AS chunks, min(seq) AS first_seq, max(seq) AS last_seq, min(at) AS first_at, max(at) AS last_at,
     sum(octet_length(raw)) AS size FROM chunks WHERE call_id = :call GROUP BY block
@@ -99,9 +97,9 @@ _BEGINNINGS: LiteralString = """
 SELECT w.block, k.seq, k.raw FROM unnest(CAST(:blocks AS integer[]), CAST(:firsts AS integer[]), CAST(:lasts AS integer[]))
     AS w(block, first, last)
 CROSS JOIN LATERAL (
-    SELECT seq, raw FROM chunks WHERE call_id = :call AND seq >= w.first AND seq <= w.last AND block = w.block AND octet_length(raw) < 65536
-    ORDER BY seq LIMIT :most
-) k ORDER BY k.seq
+    SELECT seq, raw, sum(octet_length(raw)) OVER (ORDER BY seq) AS size FROM chunks
+    WHERE call_id = :call AND seq >= w.first AND seq <= w.last AND block = w.block
+) k WHERE k.size <= :most ORDER BY k.seq
 """
 _OPENING: LiteralString = "SELECT block, substring(raw FROM 1 FOR 65536) AS raw FROM chunks WHERE call_id = :call ORDER BY seq LIMIT 1"
 _EARLIER: LiteralString = """
@@ -173,6 +171,11 @@ class Overview:
     def chunk_bytes(self) -> int:
         """How much they are."""
         return sum(span.size for span in self.spans.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of both sides: the chunks, and what was released."""
+        return self.chunk_bytes + int(self.releases.size)
 
 
 async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview | None:
@@ -261,7 +264,7 @@ async def read_chunks(connection: AsyncConnection, call_id: UUID) -> AsyncIterat
     rows = await connection.stream(
         text("SELECT seq, block, raw FROM chunks WHERE call_id = :call ORDER BY seq"),
         {"call": call_id},
-        execution_options={"yield_per": 100},
+        execution_options={"yield_per": 1000},
     )
     async for seq, block, raw in rows:
         yield seq, block, raw
@@ -271,10 +274,10 @@ async def read_beginnings(connection: AsyncConnection, call_id: UUID, blocks: di
     """Return the call's first chunk where it is of no block, and block and bytes of the first chunks of some blocks."""
     opening = await connection.execute(text(_OPENING), {"call": call_id})
     first = next((bytes(raw) for block, raw in opening if block < 0 and len(raw) < 65536), b"")
-    # far chunks of a block may lie behind those of many others
-    ends = [min(span.last_seq, span.first_seq + 10 * BEGINNING) for span in blocks.values()]
     firsts = [span.first_seq for span in blocks.values()]
-    given = {"call": call_id, "blocks": list(blocks), "firsts": firsts, "lasts": ends, "most": BEGINNING}
+    lasts = [span.last_seq for span in blocks.values()]
+    share = MOST_BYTES // max(1, len(blocks))
+    given = {"call": call_id, "blocks": list(blocks), "firsts": firsts, "lasts": lasts, "most": share}
     return first, [(block, raw) for block, _, raw in await connection.execute(text(_BEGINNINGS), given)]
 
 
@@ -289,7 +292,7 @@ async def read_sent(connection: AsyncConnection, call_id: UUID) -> AsyncIterator
     rows = await connection.stream(
         text("SELECT number, number_next, payload FROM releases WHERE call_id = :call ORDER BY number"),
         {"call": call_id},
-        execution_options={"yield_per": 100},
+        execution_options={"yield_per": 1000},
     )
     async for number, number_next, payload in rows:
         instead = next((at for at in late if number <= at < number_next), None)

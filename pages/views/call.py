@@ -14,7 +14,6 @@ from db.read.items import time as iso
 from db.read.queries import reading
 from db.read.story import (
     MOST_BYTES,
-    MOST_CHUNKS,
     MOST_COUNTED,
     Connection,
     Overview,
@@ -32,6 +31,7 @@ from pages.page import Asked, Download, Page, Redirect, Route, Shown, joined
 from pages.render import size
 from pages.sides import Listener, Said, align, beginning, in_order, read_client
 from pages.story import Cut, Sides
+from pages.views.large import decoding
 from protocol.errors import InvalidRequest, NotFound
 
 MAX_VALUE, MAX_ORIGIN = 200, 8_000
@@ -93,8 +93,8 @@ async def show_call(asked: Asked) -> Page | Redirect:
         page = min(max(1, number_of(asked.one("page", "1"), "page")), pages)
         if (block := asked.one("block")) and (number := number_of(block, "block")) in found.numbers:
             page = found.numbers.index(number) // story.PAGE + 1
-        numbers = found.numbers[(page - 1) * story.PAGE : page * story.PAGE]
-        rows = await _rows(asked, connection, found, numbers)
+    numbers = found.numbers[(page - 1) * story.PAGE : page * story.PAGE]
+    rows = await _rows(asked, found, numbers)
     now = datetime.now(UTC)
     values = {
         **await frame(asked, found, "", now),
@@ -188,11 +188,12 @@ async def _gone(connection: Connection, call_id: UUID) -> Page:
     return Page(template="call_gone.html", title=f"dropped · {str(call_id)[:8]}", values=values, status=404)
 
 
-async def _rows(asked: Asked, connection: Connection, found: Overview, numbers: Sequence[int], cut: Cut | None = None) -> dict[str, Any]:
+async def _rows(asked: Asked, found: Overview, numbers: Sequence[int], cut: Cut | None = None) -> dict[str, Any]:
     """Read and make the rows of some blocks."""
     cut = cut or story.cut_for(found, numbers)
-    details = await read_details(connection, found.call_id, numbers, most=cut.most, tail=cut.tail)
-    sides = await _sides(asked, connection, found, numbers)
+    async with reading(asked.services.reader.engine) as connection:
+        details = await read_details(connection, found.call_id, numbers, most=cut.most, tail=cut.tail)
+    sides = await _sides(asked, found, numbers)
     # beside the loop: each call that was replaced is compared for up to 50 ms
     rows = await asyncio.to_thread(story.rows, found, numbers, details, sides, cut)
     labels = await asked.services.labels.newest((found.call_id, row["number"]) for row in rows if row["is_judged"])
@@ -204,16 +205,25 @@ async def _rows(asked: Asked, connection: Connection, found: Overview, numbers: 
     }  # fmt: skip
 
 
-async def _sides(asked: Asked, connection: Connection, found: Overview, numbers: Sequence[int]) -> Sides:
-    """Decode both sides of a small call, and the beginnings of the blocks of a large one."""
+async def _sides(asked: Asked, found: Overview, numbers: Sequence[int]) -> Sides:
+    """Decode both sides of a call, and of one past `MOST_BYTES` the beginnings of its blocks."""
     dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
-    if found.chunks <= MOST_CHUNKS and found.chunk_bytes + int(found.releases.size) <= MOST_BYTES:
-        chunks = [(seq, block, raw) async for seq, block, raw in read_chunks(connection, found.call_id)]
-        sent = [piece async for piece in read_sent(connection, found.call_id)]
-        return await asyncio.to_thread(whole_sides, found, dialects, chunks, sent)
-    firsts = {number: found.spans[number] for number in numbers if number in found.spans and number not in found.tools}
-    opening, beginnings = await read_beginnings(connection, found.call_id, firsts)
-    return await asyncio.to_thread(_beginnings, dialects, opening, beginnings)
+    # who waits for others to decode holds no connection meanwhile
+    async with decoding(found.size):
+        if found.size <= MOST_BYTES:
+            chunks, sent = await read_sides(asked, found)
+            return await asyncio.to_thread(whole_sides, found, dialects, chunks, sent)
+        firsts = {number: found.spans[number] for number in numbers if number in found.spans and number not in found.tools}
+        async with reading(asked.services.reader.engine) as connection:
+            opening, beginnings = await read_beginnings(connection, found.call_id, firsts)
+        return await asyncio.to_thread(_beginnings, dialects, opening, beginnings)
+
+
+async def read_sides(asked: Asked, found: Overview) -> tuple[list[tuple[int, int, bytes]], list[bytes]]:
+    """Return what the upstream sent, with number and block of each chunk, and what the client got."""
+    async with reading(asked.services.reader.engine) as connection:
+        chunks = [(seq, block, bytes(raw)) async for seq, block, raw in read_chunks(connection, found.call_id)]
+        return chunks, [bytes(piece) async for piece in read_sent(connection, found.call_id)]
 
 
 def whole_sides(found: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]], sent: Sequence[bytes]) -> Sides:
@@ -255,11 +265,10 @@ async def show_block(asked: Asked) -> Page:
     """One content block, with as much of it as a page may hold."""
     call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
     check_query(asked, "from")
-    async with reading(asked.services.reader.engine) as connection:
-        found = await read_overview(connection, call_id)
-        if found is None or number not in found.numbers:
-            raise NotFound(f"no block {number} of call {call_id} is on record", param="block")
-        rows = await _rows(asked, connection, found, [number], Cut(arguments.WHOLE, arguments.ENDS))
+    found = await overview_of(asked, call_id)
+    if number not in found.numbers:
+        raise NotFound(f"no block {number} of call {call_id} is on record", param="block")
+    rows = await _rows(asked, found, [number], Cut(arguments.WHOLE, arguments.ENDS))
     place = found.numbers.index(number)
     beside = {
         "before": links.block(call_id, found.numbers[place - 1], **origin(asked)) if place else None,

@@ -6,19 +6,27 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from db.read.queries import reading
-from db.read.story import Overview, read_chunks, read_sent
+from db.read.story import MOST_BYTES, Overview
 from pages import arguments, links, story
 from pages.diff import MOST_S, diff
 from pages.page import Asked, Page, Route, Shown
 from pages.sides import in_order
 from pages.story import Sides
-from pages.views.call import bounded_left, call_of, check_query, frame, number_of, origin, overview_of, upstream_dialect, whole_sides
+from pages.views.call import (
+    bounded_left,
+    call_of,
+    check_query,
+    frame,
+    number_of,
+    origin,
+    overview_of,
+    read_sides,
+    upstream_dialect,
+    whole_sides,
+)
 from pages.views.large import decoding
 from protocol.errors import InvalidRequest
 
-MOST_BYTES, MOST_CHUNKS = 12 * 2**20, 50_000
-"""What is decoded for a comparison at most: past it the page says so, and links to the plain text."""
 ALL_S = 1.0
 """How long all comparisons of a page may take."""
 PAGE = 40
@@ -38,28 +46,21 @@ async def show_diff(asked: Asked) -> Page:
     page = max(1, number_of(asked.one("page", "1"), "page"))
     block = number_of(asked.one("block"), "block") if asked.one("block") else None
     found = await overview_of(asked, call_id)
-    size = found.chunk_bytes + int(found.releases.size)
     values: dict[str, Any] = {
         **await frame(asked, found, "diff"), "view": view, "by": by, "all": is_all, "too_large": None, "blocks": [], "left": "",
         "left_length": 0, "problem": "", "unchanged": 0, "pager": None, "choices": _choices(asked, found, view, by, is_all),
     }  # fmt: skip
-    if size > MOST_BYTES or found.chunks > MOST_CHUNKS:
-        values["too_large"] = size
+    if found.size > MOST_BYTES:
+        values["too_large"] = found.size
     else:
-        async with decoding(size):
-            chunks, sent = await _bytes(asked, found)
+        async with decoding(found.size):
+            chunks, sent = await read_sides(asked, found)
             dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
             made = await asyncio.to_thread(_compare, found, dialects, chunks, sent, view=view, by=by, is_all=is_all, page=page, block=block)
         values.update(made)
     return Page(
         template="call_diff.html", title=f"diff · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(values["blocks"]))
     )
-
-
-async def _bytes(asked: Asked, found: Overview) -> tuple[list[tuple[int, int, bytes]], list[bytes]]:
-    async with reading(asked.services.reader.engine) as connection:
-        chunks = [(seq, block, bytes(raw)) async for seq, block, raw in read_chunks(connection, found.call_id)]
-        return chunks, [bytes(piece) async for piece in read_sent(connection, found.call_id)]
 
 
 def _compare(

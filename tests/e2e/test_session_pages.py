@@ -180,7 +180,7 @@ def test_a_session_of_more_calls_than_are_read_says_so(
 def test_where_only_the_beginning_is_read_nobody_is_accused_and_what_was_refused_is_there(
     product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.read.sessions.ANSWER_BYTES", 8)
+    monkeypatch.setattr("db.read.sessions.RELEASED_BYTES", 8)
     monkeypatch.setattr("db.read.sessions.TOOL_BYTES", 4)
     monkeypatch.setattr("db.read.sessions.TOOL_CALLS", 1)
     shown = page(product, PAGE)
