@@ -31,6 +31,7 @@ WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"), ("7 d", "-7d"))
 _AGO = re.compile(r"-(\d{1,5})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d(?=[ T]|$))?[ T]?((?P<minute>\d{1,2}:\d\d)(?P<second>:\d\d)?Z?)?")
 _OPPOSITE: Mapping[Order, Order] = {"asc": "desc", "desc": "asc"}
 _BESIDE: tuple[tuple[Order, int], ...] = (("asc", 2**31 - 1), ("desc", -1))
 """Past all rows of a call, upwards and downwards."""
@@ -147,23 +148,61 @@ def _pager(listing: Listing, items: Sequence[JsonObject], more: bool) -> JsonObj
 
 
 def in_full(query: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the parameters with relative times as they are now."""
-    return [(name, _time(value) if name in ("since", "until") else value) for name, value in query]
+    """Return the parameters with their times in full, in UTC: relative ones as they are now, and those without a zone.
+
+    A clock time is the last one that has been, so that `23:50` finds something shortly after midnight; as `until` it is the first one
+    behind `since`, or today's.
+    """
+    given, now = dict(query), datetime.now(UTC).replace(microsecond=0)
+    since = _time(given.get("since", ""), now)
+    if since is not None and since > now and _CLOCK.fullmatch(given["since"]):
+        since -= timedelta(days=1)
+    full = {"since": since, "until": _time(given.get("until", ""), now, since)}
+    return [(name, value if (at := full.get(name)) is None or _zoned(value) is not None else _written(at)) for name, value in query]
 
 
-def _time(value: str) -> str:
-    """A time as it came; one relative to now, or of today, as it is now."""
-    now = datetime.now(UTC).replace(microsecond=0)
-    if found := _AGO.fullmatch(value):
-        at = now - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
-    elif value.lower() in ("today", "yesterday"):
-        at = now.replace(hour=0, minute=0, second=0) - timedelta(days=value.lower() == "yesterday")
-    elif _CLOCK.fullmatch(value):
-        hour, minute, *second = map(int, value.split(":"))
-        at = now.replace(hour=hour, minute=minute, second=second[0] if second else 0)
-    else:
-        return value
+def _written(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
+
+
+def _time(value: str, now: datetime, after: datetime | None = None) -> datetime | None:
+    """The time that a text means: a clock time on the day of now, or the first one behind `after`. None: it is none."""
+    try:
+        if found := _AGO.fullmatch(value):
+            return now - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+        if value.lower() in ("today", "yesterday"):
+            return now.replace(hour=0, minute=0, second=0) - timedelta(days=value.lower() == "yesterday")
+        if _CLOCK.fullmatch(value):
+            hour, minute, *second = map(int, value.split(":"))
+            day = now if after is None else after.astimezone(UTC)
+            at = day.replace(hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0)
+            return at + timedelta(days=after is not None and at <= after)
+        return _zoned(value) or datetime.fromisoformat(value).replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _zoned(value: str) -> datetime | None:
+    """A time that says its zone."""
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return None if at.tzinfo is None else at
+
+
+def moment(text: str) -> tuple[str, str] | None:
+    """Return `since` and `until` of the day, minute or second that a text names: `14:03`, `2026-01-31`, `2026-01-31 14:03:07`."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return None
+    ((_, since),) = in_full([("since", text)])
+    at = _zoned(since)
+    seconds = 1 if found["second"] else 60 if found["minute"] else 86_400
+    try:
+        return None if at is None else (since, _written(at + timedelta(seconds=seconds)))
+    except OverflowError:
+        return None
 
 
 def fields(of: Filtered, names: Sequence[str], given: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 /* For all pages; reading works without it. It inserts text nodes alone and never parses HTML.
    What it knows in a page:
-   html[data-zone]      the zone asked for by ?tz=; <time datetime> is shown in the zone chosen
+   html[data-zone]      the zone asked for by ?tz=; <time datetime> is shown in the zone chosen, and so are input[name=since|until],
+                        which are sent in UTC; data-zone-name says which zone it is
    data-zone-switch, data-theme-switch, data-keys-switch, data-help  buttons of the head and the help
    data-copy="text", data-copy-from="/debug/…/raw"  a button that copies the stored whole
    data-row             a row that j and k go to; Enter opens its a[data-open], or its first link
@@ -28,6 +29,35 @@
     const off = -at.getTimezoneOffset(), sign = off < 0 ? "-" : "+", a = Math.abs(off);
     return [`${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`,
       `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")} ${sign}${two(Math.floor(a / 60))}:${two(a % 60)}`];
+  }
+  const zoneName = () => (zone === "local" ? `UTC${parts(new Date())[1].slice(13)}` : "UTC");
+  const TIMES = "input[name=since], input[name=until]";
+  const AT = /^\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?$/, CLOCK = /^([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?$/;
+  // A time that was typed in the zone that is shown, in UTC; all else as it is.
+  function inUtc(text) {
+    if (zone !== "local") return text;
+    const day = new Date();
+    if (CLOCK.test(text)) {
+      const [hour, minute, second] = text.split(":");
+      day.setHours(hour, minute, second || 0, 0);
+      return day.toISOString().slice(11, second ? 19 : 16);
+    }
+    if (text === "today" || text === "yesterday") {
+      day.setHours(0, 0, 0, 0);
+      if (text === "yesterday") day.setDate(day.getDate() - 1);
+      return day.toISOString();
+    }
+    const at = new Date(text.length === 10 ? `${text}T00:00` : text.replace(" ", "T"));
+    return AT.test(text) && !isNaN(at) ? text.length === 16 ? `${at.toISOString().slice(0, 16)}Z` : at.toISOString() : text;
+  }
+  function fields() {
+    for (const one of document.querySelectorAll(TIMES)) {
+      one.dataset.at ??= one.defaultValue;
+      const at = new Date(one.dataset.at);
+      if (isNaN(at) || one.value !== (one.dataset.shown ?? one.defaultValue)) continue; // somebody is typing
+      const [date, clock] = zone === "local" ? parts(at) : [at.toISOString().slice(0, 10), at.toISOString().slice(11)];
+      one.value = one.dataset.shown = `${date} ${clock.slice(0, 8)}`;
+    }
   }
   function times(within) {
     for (const one of within.querySelectorAll("time[datetime]")) {
@@ -117,7 +147,8 @@
   }
 
   function labels() {
-    for (const button of document.querySelectorAll("[data-zone-switch]")) button.textContent = zone === "local" ? "Local" : "UTC";
+    for (const button of document.querySelectorAll("[data-zone-switch]")) button.textContent = zoneName();
+    for (const name of document.querySelectorAll("[data-zone-name]")) name.textContent = zoneName();
     for (const box of document.querySelectorAll("[data-keys-switch]")) box.checked = kept.get("keys") !== "off";
   }
   function pressed(event) {
@@ -126,17 +157,23 @@
     if (!on) return;
     if ("copy" in on.dataset || "copyFrom" in on.dataset) copyOf(on);
     else if ("themeSwitch" in on.dataset) { setTheme(isDark() ? "light" : "dark"); kept.set("theme", root.dataset.theme); }
-    else if ("zoneSwitch" in on.dataset) { zone = zone === "local" ? "utc" : "local"; kept.set("zone", zone); times(document); labels(); }
+    else if ("zoneSwitch" in on.dataset) { zone = zone === "local" ? "utc" : "local"; kept.set("zone", zone); times(document); fields(); labels(); }
     else if ("keysSwitch" in on.dataset) kept.set("keys", on.checked ? "on" : "off");
     else if ("help" in on.dataset) help();
   }
   document.addEventListener("click", pressed);
   document.addEventListener("keydown", key);
-  document.addEventListener("submit", (event) => { // addresses without empty filters
+  document.addEventListener("submit", (event) => { // addresses without empty filters, and with times in UTC
     if (event.target.method !== "get") return;
-    for (const field of event.target.querySelectorAll("input, select")) if (!field.value) field.disabled = true;
-    setTimeout(() => { for (const field of event.target.querySelectorAll(":disabled")) field.disabled = false; });
+    const typed = new Map();
+    for (const field of event.target.querySelectorAll("input, select")) {
+      typed.set(field, field.value);
+      if (field.matches(TIMES)) field.value = field.value === field.dataset.shown ? field.dataset.at : inUtc(field.value.trim());
+      else if (field.id === "find" && (CLOCK.test(field.value) || field.value.length === 16)) field.value = inUtc(field.value);
+      if (!field.value) field.disabled = true;
+    }
+    setTimeout(() => { for (const [field, value] of typed) { field.disabled = false; field.value = value; } });
   });
-  document.addEventListener("DOMContentLoaded", () => { times(document); labels(); });
+  document.addEventListener("DOMContentLoaded", () => { times(document); fields(); labels(); });
   window.sluice = { times, say };
 })();

@@ -31,17 +31,8 @@ _VERDICTS = {
 
 
 async def calls(asked: Asked) -> Answer:
-    """The calls, newest first; on the first page those of it that are open come first: the record has no index of open calls."""
-    found = listing.read(asked, "calls")
-    if isinstance(found, Redirect):
-        return found
-    loaded = await listing.load(asked.services.reader, found)
-    if isinstance(loaded, Redirect):
-        return loaded
-    items, pager = loaded
-    if pager["newest"] is None:
-        items = sorted(items, key=lambda item: item["state"] != "ACTIVE")
-    return page_of(asked, "calls.html", "Calls", found, items, pager)
+    """The calls, newest first."""
+    return await _list(asked, "calls", "calls.html", "Calls")
 
 
 async def tool_calls(asked: Asked) -> Answer:

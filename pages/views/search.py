@@ -18,6 +18,9 @@ async def search(asked: Asked) -> Answer:
     to = await _named(asked, text) if text and not asked.one("cursor") else None
     if to is not None:
         return Redirect(to)
+    if (span := listing.moment(text)) is not None and not asked.one("cursor"):
+        since, until = span
+        return Redirect(links.with_query(links.TOOL_CALLS, {"since": since, "until": until}))
     if not words(text):
         return Page(template="search.html", title="Search", values={"asked_for": text, "items": []})
     found = listing.read(asked, "tool-calls")

@@ -1,6 +1,7 @@
 """Lists as pages: what is asked for, and where their links lead."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Self
 from uuid import UUID
 
 import pytest
@@ -39,6 +40,53 @@ def test_a_time_before_now_becomes_absolute_in_the_address(given: str, before_s:
 def test_a_time_of_today_becomes_absolute_too(given: str, ends: str) -> None:
     found = listing.read(_asked(("until", given)), "tool-calls")
     assert isinstance(found, Redirect) and found.to.endswith(ends)
+
+
+@pytest.mark.parametrize("given", ["2026-01-31", "2026-01-31 00:00", "2026-01-31T00:00:00"])
+def test_a_time_without_a_zone_is_utc_and_says_so_in_the_address(given: str) -> None:
+    found = listing.read(_asked(("key", "a"), ("since", given)), "tool-calls")
+    assert isinstance(found, Redirect) and found.to == "/debug/tool-calls?key=a&since=2026-01-31T00%3A00%3A00Z"
+
+
+def _in_full(at: datetime, monkeypatch: pytest.MonkeyPatch, *query: tuple[str, str]) -> dict[str, str]:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromisoformat(at.isoformat())
+
+    monkeypatch.setattr(listing, "datetime", Clock)
+    return dict(listing.in_full(query))
+
+
+def test_a_clock_time_is_the_last_one_that_has_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is on call at 00:10 asks for what was at 23:50."""
+    now = datetime(2026, 11, 29, 0, 10, tzinfo=UTC)
+    assert _in_full(now, monkeypatch, ("until", "00:05"), ("since", "23:50")) == {
+        "until": "2026-11-29T00:05:00Z", "since": "2026-11-28T23:50:00Z",
+    }  # fmt: skip
+    assert _in_full(now, monkeypatch, ("since", "2026-11-20T14:00:00+02:00"), ("until", "14:05"))["until"] == "2026-11-20T14:05:00Z"
+    assert _in_full(now, monkeypatch, ("until", "23:50")) == {"until": "2026-11-29T23:50:00Z"}
+    # what cannot be a time stays, for the message that names it
+    assert _in_full(now, monkeypatch, ("since", "9999-12-31T23:59:59Z"), ("until", "00:01"))["until"] == "00:01"
+
+
+@pytest.mark.parametrize(
+    ("text", "since", "until"),
+    [
+        ("00:03", "2026-11-29T00:03:00Z", "2026-11-29T00:04:00Z"), ("14:03:07", "2026-11-28T14:03:07Z", "2026-11-28T14:03:08Z"),
+        ("2026-01-31", "2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z"),
+        ("2026-01-31 14:03", "2026-01-31T14:03:00Z", "2026-01-31T14:04:00Z"),
+        ("2026-01-31T14:03Z", "2026-01-31T14:03Z", "2026-01-31T14:04:00Z"),
+    ],
+)  # fmt: skip
+def test_a_moment_in_the_search_box_is_that_minute(text: str, since: str, until: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _in_full(datetime(2026, 11, 29, 0, 10, tzinfo=UTC), monkeypatch)
+    assert listing.moment(text) == (since, until)
+
+
+@pytest.mark.parametrize("text", ["", "14", "24:00", "rm", "2026-13-01", "2026-01-3114:03", "9999-12-31", "T14:03", "14:03 rm"])
+def test_other_words_are_no_moment(text: str) -> None:
+    assert listing.moment(text) is None
 
 
 def test_absolute_times_stay() -> None:
