@@ -115,9 +115,11 @@ class App:
             return Reply.redirect(head.without("again", "at") + guard.place(head.one("at")))
         try:
             return self._marked(await self._show(head, site, session, cookie, receive), cookie)
-        except AuditUnavailable as error:
+        except PipelineError as error:
             # what the doctor said last is for who is logged in alone
-            return _failed(error, head, figures_of(self._services).groups["doctor"].values.get("found", ()))
+            doctor = figures_of(self._services).groups["doctor"].values.get("found", ()) if isinstance(error, AuditUnavailable) else ()
+            asked = Asked(path=head.path, params={}, query=(), who=session.who, services=self._services, token=session.token)
+            return self._marked(_failed(error, head, doctor, asked), cookie)
 
     def _marked(self, reply: Reply, cookie: str) -> Reply:
         """Tell the gateway whose login this is: strangers do not wait in the same line there."""
@@ -330,8 +332,9 @@ def _wrong_method(allowed: str) -> InvalidRequest:
     return InvalidRequest(f"this is asked for with {allowed}", code="method_not_allowed", param=allowed)
 
 
-def _failed(error: Exception, head: Head, doctor: Sequence[Mapping[str, str]] = ()) -> Reply:
-    """Return the page of an error. The log names what failed and where, never what was asked: that may be content."""
+def _failed(error: Exception, head: Head, doctor: Sequence[Mapping[str, str]] = (), asked: Asked | None = None) -> Reply:
+    """Return the page of an error, for who is logged in with the links of all pages. The log names what failed and where, never what was
+    asked: that may be content."""
     mark = secrets.token_hex(4)
     own = error if isinstance(error, PipelineError) else PipelineError("an error of ours, not of what you asked; the log has it")
     status = 405 if own.error_code == "method_not_allowed" else own.http_status
@@ -350,5 +353,8 @@ def _failed(error: Exception, head: Head, doctor: Sequence[Mapping[str, str]] = 
         item = {"message": own.message, "code": own.error_code, "param": own.param, "id": mark}
         return Reply(status, dump_json({"error": item}), b"application/json", headers)
     sentence = f"{own.param}: {own.message}" if own.param and status == 400 else own.message
-    again = head.without() if head.path and status >= 500 and head.method == "GET" else ""
-    return Reply(status, plain.failed(status, sentence, mark, again=again, doctor=doctor), headers=headers)
+    is_page = bool(head.path) and head.method == "GET"
+    again = head.without() if is_page and status >= 500 else ""
+    without = head.without(own.param) if is_page and status == 400 and own.param and head.one(own.param) else ""
+    body = plain.failed(status, sentence, mark, asked=asked, doctor=doctor, again=again, without=without, param=own.param or "")
+    return Reply(status, body, headers=headers)

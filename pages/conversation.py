@@ -388,7 +388,7 @@ def _number(text: str) -> int | float:
 
 
 def acts(call: SessionCall, said: Said) -> list[Act]:
-    """What the model said in a call: as released, with what was refused or replaced in its place."""
+    """What the model said in a call: as released, with what was blocked or replaced in its place."""
     ledger = {one["tool_call_id"]: one for one in said.tool_calls.get(call.call_id, ())}
     found: list[Act] = []
     got = _released(call, said)

@@ -220,13 +220,13 @@ class Figures:
             await overview.ping(connection)
             answered_ms = (time.monotonic() - began) * 1000
             counted = await overview.calls_by_minute(connection, since)
-            refused = await overview.refused_since(connection, now - timedelta(hours=1))
+            blocked = await overview.blocked_since(connection, now - timedelta(hours=1))
             at, checkpoint = await overview.sealed(connection)
         low, high = int(first.timestamp()) // 60, int(now.timestamp()) // 60
         self._minutes = {n: found for n, found in {**self._minutes, **counted}.items() if low <= n <= high} or {high: 0}
         minutes = [self._minutes.get(n, 0) for n in range(low, high + 1)]
         return {
-            "per_minute": minutes[:-1], "calls_per_minute": minutes[-2], "refused": refused, "is_more": refused >= overview.MOST_REFUSED,
+            "per_minute": minutes[:-1], "calls_per_minute": minutes[-2], "blocked": blocked, "is_more": blocked >= overview.MOST_BLOCKED,
             "answer_ms": round(answered_ms, 1), **_sealed(at, checkpoint),
         }  # fmt: skip
 

@@ -5,14 +5,15 @@ Must not know: the database, templates.
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from db.read.items import JsonObject
 from db.read.items import time as iso
 from db.read.story import MOST_EVENTS, Overview
-from protocol.records import STREAM_LOST, UNCLAIMED
+from db.text import from_column
+from protocol.records import PASSED, STREAM_LOST, UNCLAIMED
 
 _ENDS = {
     "complete": "",
@@ -21,13 +22,21 @@ _ENDS = {
     STREAM_LOST: "Redis lost the call while it ran: what was not recorded by then is not known.",
     UNCLAIMED: "No policy worker ever began it, so nothing was sent to a model.",
     "stream_timeout": "No answer came from a policy worker in time.",
-    "refused": "A policy refused the request.",
+    "refused": "The request was not accepted: nothing was sent to a model.",
     "overloaded": "It was shed: the gateway had no room for it.",
 }
 _IDENTIFIED = "identified"
 """The event that says where the session's name was found."""
 _MOST_MARKS = 40
 """Stretches that the bar and its table show, the longest; the page says how many there are."""
+_GRAVEST = ("block", "replace", "withheld", "discarded", "allow")
+_BECAME = {
+    "block": "blocked", "replace": "changed and released", "withheld": "withheld", "discarded": "discarded", "allow": "released",
+    "stays": "allowed and never released", "hold": "not decided yet",
+}  # fmt: skip
+_REFUSAL, _TOKEN_LIMIT = "refusal", "max_tokens"
+_NAMED, _NAME = 3, 60
+"""Names of blocks with one verdict that a sentence has, and characters of each."""
 _SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED))
 
 
@@ -44,7 +53,8 @@ def head(found: Overview, now: datetime) -> dict[str, Any]:
             "ended_at", "incomplete", "user_agent",
         )},
         "session_from": _source(found),
-        "refused": _refused(found),
+        "verdicts": _counted(found),
+        "happened": happened(found),
         "is_open": is_open,
         "sentence": _ENDS.get(call["reason"] or "", ""),
         "duration_ms": round(((ended or now) - created).total_seconds() * 1000) if created else None,
@@ -72,10 +82,54 @@ def _source(found: Overview) -> str:
     return source if isinstance(source, str) else ""
 
 
-def _refused(found: Overview) -> list[list[Any]]:
+def _last_words(found: Overview) -> dict[int, Any]:
+    """The row with the last word on each block of which there is one, in the order of the answer."""
+    return {n: found.blocks.get(n) or found.tools[n] for n in found.numbers if n in found.blocks or n in found.tools}
+
+
+def _counted(found: Overview) -> list[list[Any]]:
     """How many blocks have each verdict, the gravest first."""
-    counted = Counter(str((found.blocks.get(n) or found.tools[n]).verdict) for n in found.numbers if n in found.blocks or n in found.tools)
-    return [[verdict, counted[verdict]] for verdict in ("block", "replace", "withheld", "discarded", "allow") if counted[verdict]]
+    counted = Counter(str(row.verdict) for row in _last_words(found).values())
+    return [[verdict, counted[verdict]] for verdict in _GRAVEST if counted[verdict]]
+
+
+def happened(found: Overview) -> str:
+    """Return what happened in a few sentences, the gravest first."""
+    rows, call = _last_words(found), found.call
+    if not found.numbers:
+        said = "No answer has begun." if call["state"] == "ACTIVE" else "No answer is on record."
+    elif found.tools:
+        many = len(found.tools)
+        what = "one tool call" if many == 1 else f"{many:,} tool calls"
+        said = f"The model asked for {what}: {'; '.join(_became(found, rows, found.tools))}."
+    else:
+        said = "The model refused to answer." if call["stop_reason"] == _REFUSAL else "The model answered without tool calls."
+    if others := _became(found, rows, [n for n, row in rows.items() if n not in found.tools and row.verdict not in ("allow", "hold")]):
+        said += f" Of the rest of its answer, {'; '.join(others)}."
+    if call["state"] == "FAILED":
+        said += f" The answer was cut: {call['reason']}." if found.numbers else f" The call failed: {call['reason']}."
+    elif call["stop_reason"] == _TOKEN_LIMIT:
+        said += " The answer was cut at its token limit."
+    return said
+
+
+def _became(found: Overview, rows: Mapping[int, Any], numbers: Collection[int]) -> list[str]:
+    """What became of these blocks, those of one verdict together: `bash was blocked by tool_rules, rule no-rm`."""
+    groups: dict[str, list[int]] = {}
+    for number in sorted(set(numbers) & rows.keys()):
+        tool, verdict = found.tools.get(number), str(rows[number].verdict)
+        stays = tool is not None and verdict in PASSED and tool.released_at is None and found.call["state"] != "ACTIVE"
+        groups.setdefault("stays" if stays else verdict, []).append(number)
+    said = []
+    for verdict in (*_GRAVEST, "stays", "hold"):
+        if of := groups.get(verdict):
+            names = [from_column(found.tools[n].name if n in found.tools else rows[n].kind)[:_NAME] for n in of]
+            more = f" and {len(of) - _NAMED:,} more" if len(of) > _NAMED else ""
+            row = rows[of[0]]
+            by = f" by {from_column(row.policy)}" if verdict == "block" and row.policy else ""
+            rule = f", rule {from_column(row.rule)[:_NAME]}" if by and row.rule else ""
+            said.append(f"{', '.join(names[:_NAMED])}{more} {'was' if len(of) == 1 else 'were'} {_BECAME[verdict]}{by}{rule}")
+    return said
 
 
 def _time(at: str | None) -> datetime | None:

@@ -5,10 +5,11 @@ Must not know: HTTP beside its status codes, logins.
 
 from collections.abc import Mapping, Sequence
 
+from pages.page import Asked
 from pages.render import render_outside
 
 _TITLES = {
-    400: "This cannot be asked", 403: "Not allowed", 404: "Not found", 405: "Not done here", 408: "Too slow", 413: "Too large",
+    400: "This cannot be shown", 403: "Not allowed", 404: "Not found", 405: "Not done here", 408: "Too slow", 413: "Too large",
     421: "Not our name", 429: "Too many", 500: "Something broke", 503: "The record cannot be read now",
 }  # fmt: skip
 
@@ -18,11 +19,22 @@ def login(next_: str, *, fault: str = "", has_readers: bool = True) -> bytes:
     return render_outside("login.html", "Log in", {"next": next_, "fault": fault, "has_readers": has_readers})
 
 
-def failed(status: int, sentence: str, error_id: str, *, again: str = "", doctor: Sequence[Mapping[str, str]] = ()) -> bytes:
-    """Say what went wrong; `error_id` finds it in the log. `again`: where to try it again; `doctor`: what it found last."""
+def failed(
+    status: int,
+    sentence: str,
+    error_id: str,
+    *,
+    asked: Asked | None = None,
+    doctor: Sequence[Mapping[str, str]] = (),
+    again: str = "",
+    without: str = "",
+    param: str = "",
+) -> bytes:
+    """Say what went wrong; `error_id` finds it in the log. `asked`: by whom, who then has the links of all pages; `doctor`: what it found
+    last; `again`: where to try it again; `without`: the same page without the parameter that is wrong, whose name is `param`."""
     title = _TITLES.get(status, "This did not work")
-    values = {"status": status, "sentence": sentence, "error_id": error_id, "again": again, "doctor": doctor}
-    return render_outside("error.html", title, values)
+    values = {"status": status, "sentence": sentence, "error_id": error_id, "doctor": doctor}
+    return render_outside("error.html", title, {**values, "again": again, "without": without, "param": param}, asked)
 
 
 def onward(to: str) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from db.filters import LEAST_PREFIX
 from db.read.items import time as iso
 from pages import links, verdicts
 from pages.assets import address
@@ -20,6 +21,7 @@ from protocol.shipped import VERSION
 
 CELL = 160
 """Characters that a cell of a list shows."""
+_ENDS, _SHORT = 6, 16
 
 
 def render(page: Page, asked: Asked) -> bytes:
@@ -27,9 +29,9 @@ def render(page: Page, asked: Asked) -> bytes:
     return _render(page.template, {**page.values, "title": page.title, "asked": asked})
 
 
-def render_outside(template: str, title: str, values: Mapping[str, Any]) -> bytes:
-    """Return a page for somebody who is not logged in: it has a head without links."""
-    return _render(template, {**values, "title": title, "asked": None})
+def render_outside(template: str, title: str, values: Mapping[str, Any], asked: Asked | None = None) -> bytes:
+    """Return a page that no view made. For somebody who is not logged in it has a head without links."""
+    return _render(template, {**values, "title": title, "asked": asked})
 
 
 def _render(template: str, values: Mapping[str, Any]) -> bytes:
@@ -55,6 +57,7 @@ def _environment() -> Environment:
         size=size,
         time=_shown_time,
         why=worded,
+        short=short,
     )
     env.globals.update(link=links, verdicts=verdicts, asset=address, cell=CELL, version=VERSION)
     return env
@@ -80,6 +83,11 @@ def size(value: int | None) -> str:
             return f"{amount:,.0f} {unit}" if unit == "B" or amount >= 99.95 else f"{amount:.1f} {unit}"
         amount /= 1000
     return ""
+
+
+def short(call_id: str) -> str:
+    """Return a call id in short: its beginning is the time, which all calls of a minute share, and its end tells them apart."""
+    return call_id if len(call_id) <= _SHORT else f"{call_id[:LEAST_PREFIX]}…{call_id[-_ENDS:]}"
 
 
 def duration(ms: float | None) -> str:

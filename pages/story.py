@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from db.read.items import number as finite
+from db.read.items import release_times
 from db.read.items import time as iso
 from db.read.story import Details, Overview, Span
 from db.text import from_column
@@ -113,7 +114,7 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
         "reason": from_column(last.reason) if last is not None else "",
         "said_why": "",
         "decided_at": iso(last.at) if last is not None else None,
-        "released_at": iso(tool.released_at) if tool is not None else None,
+        **release_times(verdict, tool.released_at if tool is not None else None),
         **_counts(found, span, said if sides.is_whole else None),
         "text": None,
         "arguments": None,
@@ -186,7 +187,7 @@ def _counts(found: Overview, span: Span | None, said: Said | None) -> dict[str, 
 
 
 def _by(last: Any, steps: Sequence[Mapping[str, Any]]) -> str:
-    """Who refused or changed it: a judge, a rule, or nothing that has a name of its own."""
+    """Who blocked or changed it: a judge, a rule, or nothing that has a name of its own."""
     if last is None or last.verdict == "allow":
         return ""
     if steps and steps[-1]["policy"] == from_column(last.policy) and last.reason.startswith("judge"):
@@ -209,7 +210,7 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
         return "released, unchanged"
     return {
         "replace": "released, changed",
-        "block": "said by the model, never released from the place on where it was blocked" if row["kind"] == "text" else "never released",
+        "block": "said by the model, never released from where it was blocked" if row["kind"] == "text" else "never released",
         "withheld": _behind(found, number, row["reason"]),
         "discarded": "of an answer that was not chosen, never released",
         "hold": "being decided",
@@ -226,7 +227,7 @@ def _of_tool(found: Overview, number: int, row: Mapping[str, Any]) -> str:
         case "replace":
             return "asked for, released with other arguments"
         case "block":
-            return "withheld; the provider may have run it" if runs else "asked for, never released"
+            return "blocked, never released; the provider may have run it" if runs else "asked for, never released"
         case "withheld":
             return _behind(found, number, row["reason"])
         case "discarded":

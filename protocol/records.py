@@ -189,7 +189,7 @@ class ToolCallRecord(msgspec.Struct, frozen=True, array_like=True, tag="tool_cal
 
 
 class ToolReleaseRecord(_Record, frozen=True, tag="tool_release"):
-    """A tool call (or the text in its place) was released. Key: (call_id, block)."""
+    """A tool call went out, or the notice in its place: the call where its last verdict is allow or replace. Key: (call_id, block)."""
 
     table: ClassVar[str] = "tool_releases"
     block: Number

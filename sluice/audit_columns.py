@@ -50,7 +50,7 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
     others = any(item.get("executor") != "client" for item in items)
     has_words = any(item["reason"] in SENTENCES for item in items)
     columns = (
-        Column(heading="time", value=lambda item: clock(item["decided_at"])),
+        Column(heading="time", value=lambda item: clock(item["created_at"])),
         Column(heading="call", value=short_ids(items), leaves=3),
         Column(heading="key", value="key", least=8, is_whole=True),
         Column(heading="tool", value="name", least=8, is_whole=True, leaves=0),
@@ -63,15 +63,15 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
     )
     values = (
         "decided_at", "call_id", "key", "name", "verdict", "rule", "reason", "arguments", "session", "policy", "model", "executor",
-        "released_at", "key_id",
+        "released_at", "notice_at", "created_at", "key_id",
     )  # fmt: skip
-    return Listed(columns, values, "decided_at")
+    return Listed(columns, values, "created_at")
 
 
 def of_judge_blocks(items: Sequence[Item]) -> Listed:
     """The list of judge blocks: who judged what, how sure, and in which words."""
     columns = (
-        Column(heading="time", value=lambda item: clock(item["decided_at"])),
+        Column(heading="time", value=lambda item: clock(item["created_at"])),
         Column(heading="call", value=short_ids(items), leaves=3),
         Column(heading="key", value="key", least=8, is_whole=True),
         Column(heading="tool", value=lambda item: item["name"] or item["kind"], least=8, is_whole=True, leaves=0),
@@ -83,16 +83,16 @@ def of_judge_blocks(items: Sequence[Item]) -> Listed:
     )
     values = (
         "decided_at", "call_id", "key", "kind", "name", "judge.probability", "judge.threshold", "judge.model", "judge.explanation",
-        "arguments", "verdict", "rule", "reason", "session", "policy", "model", "key_id",
+        "arguments", "verdict", "rule", "reason", "session", "policy", "model", "created_at", "key_id",
     )  # fmt: skip
-    return Listed(columns, values, "decided_at")
+    return Listed(columns, values, "created_at")
 
 
 def of_reviews(items: Sequence[Item]) -> Listed:
     """The decisions that a person is to look at. State and label are shown where they are not the same for all."""
     states, labels = {item["state"] for item in items}, {labelled(item) for item in items}
     columns = (
-        Column(heading="time", value=lambda item: clock(item["decided_at"])),
+        Column(heading="time", value=lambda item: clock(item["created_at"])),
         Column(heading="call", value=short_ids(items), leaves=0),
         Column(heading="block", value="block", leaves=0),
         Column(heading="key", value="key", least=8, is_whole=True, leaves=3),
@@ -107,9 +107,9 @@ def of_reviews(items: Sequence[Item]) -> Listed:
     )
     values = (
         "decided_at", "call_id", "block", "key", "why", "score", "state", "label", "agreed", "name", "arguments", "policy", "verdict",
-        "session", "model", "u", "key_id",
+        "session", "model", "u", "created_at", "key_id",
     )  # fmt: skip
-    return Listed(columns, values, "decided_at")
+    return Listed(columns, values, "created_at")
 
 
 def labelled(item: Item) -> object:

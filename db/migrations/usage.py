@@ -11,7 +11,6 @@ from typing import Final
 from db.locks import USAGE_LOCK
 from db.migrations.agreeing import NOW
 from db.migrations.retaining import GONE
-from protocol.records import PASSED
 
 ROLL_UP: Final = "sluice_roll_up(timestamp with time zone)"
 KEPT_DAYS: Final = 400
@@ -40,7 +39,7 @@ TABLES = (
 # A call whose beginning was lost, or that no worker began, is counted without names. Each table is restricted to the hour by itself:
 # PostgreSQL reads only the days that a condition on the table leaves. The later word on a tool call is the one that counts, as in lists.
 _USAGE = """
-CREATE FUNCTION sluice_usage(low uuid, high uuid) RETURNS TABLE (key text, model text, policy text, revision text, {columns})
+CREATE OR REPLACE FUNCTION sluice_usage(low uuid, high uuid) RETURNS TABLE (key text, model text, policy text, revision text, {columns})
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
 SELECT coalesce(c.key, ''), coalesce(c.model, ''), coalesce(c.policy, ''), coalesce(c.policy_revision, ''),
     count(*), count(*) FILTER (WHERE e.state = 'FAILED'),
@@ -56,9 +55,9 @@ FULL JOIN (
 ) e ON e.call_id = c.call_id
 LEFT JOIN (
     SELECT v.call_id, count(*) FILTER (WHERE v.is_tool) AS tool_calls,
-        count(*) FILTER (WHERE v.is_tool AND v.verdict NOT IN {passed}) AS refused,
+        count(*) FILTER (WHERE v.is_tool AND v.verdict = 'block') AS refused,
         count(*) FILTER (WHERE v.is_tool AND v.verdict = 'replace') AS replaced,
-        count(*) FILTER (WHERE NOT v.is_tool AND v.verdict NOT IN {passed}) AS blocks_refused,
+        count(*) FILTER (WHERE NOT v.is_tool AND v.verdict = 'block') AS blocks_refused,
         count(*) FILTER (WHERE NOT v.is_tool AND v.verdict = 'replace') AS blocks_replaced,
         count(*) FILTER (WHERE v.reason = 'fault') AS faults
     FROM (
@@ -131,7 +130,7 @@ DROPS = (
 def functions(schema: str) -> list[str]:
     """Return the statements that make the functions. The one that writes nobody may run until they get the right."""
     given = {
-        "schema": schema, "passed": PASSED, "columns": ", ".join(f"{name} bigint" for name in SUMS), "ratio": MS_RATIO,
+        "schema": schema, "columns": ", ".join(f"{name} bigint" for name in SUMS), "ratio": MS_RATIO,
         "last": MS_CLASSES - 1,
     }  # fmt: skip
     return [*(one.format(**given) for one in (_USAGE, _JUDGED)), roll_up(schema), f"REVOKE ALL ON FUNCTION {ROLL_UP} FROM PUBLIC"]

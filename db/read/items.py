@@ -9,7 +9,7 @@ from typing import Any
 
 from db.columns import BY_NAME
 from db.text import from_column
-from protocol.records import to_text
+from protocol.records import PASSED, to_text
 
 JsonObject = dict[str, Any]
 _PIECE_CHARS = 64 * 1024
@@ -65,13 +65,20 @@ def call_item(row: Any) -> JsonObject:
     }  # fmt: skip
 
 
+def release_times(verdict: str, at: datetime | None) -> JsonObject:
+    """When a tool call went out, and when the notice in its place did: the record has one row for either."""
+    goes_out = verdict in PASSED
+    return {"released_at": time(at) if goes_out else None, "notice_at": None if goes_out else time(at)}
+
+
 def tool_call_item(row: Any) -> JsonObject:
     """A row of `tool_call_log`."""
     return {
         "call_id": str(row.call_id), **_same(row, ("tool_call_id", "index", "choice", "name")), "arguments": text_or_none(row.arguments),
         "released_arguments": text_or_none(row.released_arguments), **_same(row, ("executor", "form", "verdict", "reason", "policy")),
         "rule": row.rule or None, "policy_revision": row.policy_revision, "judge": _judge(row),
-        **_same(row, ("session", "key", "key_id", "model", "upstream")), **_times(row, "created_at", "decided_at", "released_at"),
+        **_same(row, ("session", "key", "key_id", "model", "upstream")), **_times(row, "created_at", "decided_at"),
+        **release_times(row.verdict, row.released_at),
     }  # fmt: skip
 
 

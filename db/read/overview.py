@@ -1,4 +1,4 @@
-"""What a person sees first of the record: how much comes in, what was refused lately, what is open, how far it is sealed.
+"""What a person sees first of the record: how much comes in, what was not released lately, what is open, how far it is sealed.
 
 Each answer is bounded and found by an index; nothing counts over chunks. Must not know: HTTP, Redis.
 """
@@ -19,25 +19,25 @@ from protocol.records import PASSED
 
 MOST_CALLS = 200_000
 """So many calls are counted by minute: half a second of an index."""
-MOST_REFUSED = 1_000
-"""Refusals are counted up to here."""
-REFUSALS = timedelta(days=7)
-"""How far back the newest refusals are looked for."""
+MOST_BLOCKED = 1_000
+"""Blocks are counted up to here."""
+LOOK_BACK = timedelta(days=7)
+"""How far back the newest that were not released are looked for."""
 MAX_BYTES = 1 << 20
 
 _BY_MINUTE = """
 SELECT floor(extract(epoch FROM sluice_call_at(call_id)) / 60)::bigint, count(*)
 FROM (SELECT call_id FROM calls WHERE call_id >= CAST(:low AS uuid) LIMIT :most) c GROUP BY 1
 """
-_REFUSED = f"call_id >= CAST(:low AS uuid) AND verdict NOT IN {PASSED}"
+_NOT_RELEASED = f"call_id >= CAST(:low AS uuid) AND verdict NOT IN {PASSED}"
 _COUNTED = f"""
 SELECT count(*) FROM (SELECT call_id, block FROM (
-    (SELECT call_id, block FROM tool_calls WHERE {_REFUSED} LIMIT :most) UNION
-    (SELECT call_id, block FROM blocks WHERE {_REFUSED} LIMIT :most)) r LIMIT :most) n
+    (SELECT call_id, block FROM tool_calls WHERE {_NOT_RELEASED} AND verdict = 'block' LIMIT :most) UNION
+    (SELECT call_id, block FROM blocks WHERE {_NOT_RELEASED} AND verdict = 'block' LIMIT :most)) r LIMIT :most) n
 """
 _NEWEST = f"""
 SELECT call_id, block, bool_or(is_tool) FROM (
-    (SELECT call_id, block, true AS is_tool FROM tool_calls WHERE {_REFUSED} ORDER BY call_id DESC, block DESC LIMIT :most) UNION ALL
+    (SELECT call_id, block, true AS is_tool FROM tool_calls WHERE {_NOT_RELEASED} ORDER BY call_id DESC, block DESC LIMIT :most) UNION ALL
     (SELECT b.call_id, b.block, EXISTS (SELECT FROM tool_calls t WHERE t.call_id = b.call_id AND t.block = b.block
             AND t.call_id >= CAST(:low AS uuid))
         FROM blocks b WHERE b.call_id >= CAST(:low AS uuid) AND b.verdict NOT IN {PASSED} ORDER BY b.call_id DESC, b.block DESC LIMIT :most)
@@ -64,9 +64,9 @@ async def calls_by_minute(connection: AsyncConnection, since: datetime) -> dict[
     return {int(minute): int(n) for minute, n in rows}
 
 
-async def refused_since(connection: AsyncConnection, since: datetime) -> int:
-    """Return how much was refused of calls that began then or later, `MOST_REFUSED` at most."""
-    return int(await connection.scalar(text(_COUNTED), {"low": str(first_id(since)), "most": MOST_REFUSED}) or 0)
+async def blocked_since(connection: AsyncConnection, since: datetime) -> int:
+    """Return how much was blocked of calls that began then or later, `MOST_BLOCKED` at most."""
+    return int(await connection.scalar(text(_COUNTED), {"low": str(first_id(since)), "most": MOST_BLOCKED}) or 0)
 
 
 async def open_calls(connection: AsyncConnection, ids: Sequence[str]) -> list[JsonObject]:
@@ -84,14 +84,17 @@ async def open_calls(connection: AsyncConnection, ids: Sequence[str]) -> list[Js
     ]  # fmt: skip
 
 
-async def newest_refusals(connection: AsyncConnection, now: datetime, most: int) -> list[JsonObject]:
-    """Return the newest tool calls and other content blocks that were refused, as lists show them."""
-    given = {"low": str(first_id(now - REFUSALS)), "most": most}
+async def newest_not_released(connection: AsyncConnection, now: datetime, most: int) -> list[JsonObject]:
+    """Return the newest tool calls and other content blocks that were not released, as lists show them."""
+    given = {"low": str(first_id(now - LOOK_BACK)), "most": most}
     keys = [
         Key(call_id, block, JUDGED_LOGS[0 if is_tool else 1].name)
         for call_id, block, is_tool in await connection.execute(text(_NEWEST), given)
     ]
-    return [{**judge_block_item(row), "index": row.index} for row in await whole_rows(connection, keys, "desc", MAX_BYTES)]
+    return [
+        {**judge_block_item(row), "index": row.index, "call_policy": row.call_policy}
+        for row in await whole_rows(connection, keys, "desc", MAX_BYTES)
+    ]
 
 
 async def ping(connection: AsyncConnection) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from psycopg import Error as PsycopgError
-from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, or_, select, text, union
+from sqlalchemy import ARRAY, ColumnElement, Select, Text, cast, exists, func, literal, or_, select, text, union
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -210,9 +210,11 @@ class AuditReader:
         }
 
     async def find_call(self, text: str) -> UUID:
-        """Return the call id that a text is, or is the only one on record to begin with. Raises InvalidRequest, NotFound."""
-        found = parse_call_id(text)
-        return found if isinstance(found, UUID) else await self._call_with(found)
+        """Return the call id that a text is, or is the only one on record to begin with; pages shorten one to its beginning, an ellipsis
+        and its end. Raises InvalidRequest, NotFound."""
+        beginning, _, end = text.partition("…")
+        found = parse_call_id(beginning)
+        return found if isinstance(found, UUID) else await self._call_with(found, end.lower())
 
     async def named(self, filters: Filters) -> Filters:
         """Return the filters with the beginnings of a call id and of a key id made whole. Raises InvalidRequest, NotFound."""
@@ -261,10 +263,12 @@ class AuditReader:
             raise InvalidRequest(f"several key ids begin with {beginning}: {first}, {last}", param="key_id")
         return first or beginning
 
-    async def _call_with(self, prefix: str) -> UUID:
+    async def _call_with(self, prefix: str, end: str = "") -> UUID:
         # as in `_known`, and those of which only a seal is left; by indexes, a few of each
         tables = (Call, End, Event, ToolCall, Seal)
         ids = [select(t.call_id).where(t.call_id.between(*ids_with(prefix))).distinct().limit(_CANDIDATES + 1) for t in tables]
+        if end:
+            ids = [one.where(func.right(cast(one.selected_columns.call_id, Text), len(end)) == end) for one in ids]
         ids[-1] = ids[-1].where(Seal.part >= 0)
         async with reading(self.engine) as connection:
             found: list[UUID] = sorted(await connection.scalars(union(*(select(one.subquery()) for one in ids))))
@@ -323,7 +327,7 @@ def _line(of: ListName, row: Any) -> JsonObject:
     if of == "calls":
         return {"block": 0, **call_item(row)}
     lengths = {name: getattr(row, name) for name in row._fields if name.endswith("_bytes")}
-    return {**_ITEMS[of](row), "block": row.block, **lengths, "threshold": row.judge_threshold}
+    return {**_ITEMS[of](row), "block": row.block, **lengths, "threshold": row.judge_threshold, "call_policy": row.call_policy}
 
 
 def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> str | None:

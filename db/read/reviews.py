@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, func, literal, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.audits import MANY
-from db.filters import Filters, Queued
+from db.filters import Filters, Queued, created_at
 from db.models import Audit, AuditReview
 from db.read.items import JsonObject, number, text_or_none, time
 from db.read.lists import Key, whole_rows
@@ -77,7 +77,8 @@ def review_item(row: Any, call: Any, said: Sequence[Any]) -> JsonObject:
         "call_id": str(row.call_id), "block": row.block, "state": row.state, "why": row.why, "score": number(row.score), "u": number(row.u),
         "day": row.day.isoformat(), "budget": row.budget, "policy": from_column(row.policy), "key": from_column(row.key),
         "key_id": row.key_id, **{name: getattr(call, name, None) for name in _OF_TOOL_CALL},
-        "arguments": text_or_none(call.arguments) if call else None, "decided_at": time(row.at),
+        "arguments": text_or_none(call.arguments) if call else None, "created_at": time(created_at(row.call_id)),
+        "decided_at": time(row.at),
         "label": labels[0] if agreed else None, "agreed": agreed if len(newest) > 1 else None,
         "reviews": [
             {"auditor": from_column(one.auditor), "label": one.label, "note": from_column(one.note), "at": time(one.at)} for one in said

@@ -60,12 +60,12 @@ CROSS JOIN LATERAL (
 """)
 _TOOLS = text("""
 SELECT t.call_id, count(*) AS tool_calls, count(*) FILTER (WHERE coalesce(b.verdict, t.verdict) = 'replace') AS replaced,
-    count(*) FILTER (WHERE coalesce(b.verdict, t.verdict) NOT IN ('allow', 'replace')) AS refused
+    count(*) FILTER (WHERE coalesce(b.verdict, t.verdict) = 'block') AS refused
 FROM tool_calls t LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block AND b.call_id = ANY(:ids)
 WHERE t.call_id = ANY(:ids) GROUP BY 1
 """)
 _TEXTS = text("""
-SELECT b.call_id, count(*) FILTER (WHERE b.verdict = 'replace') AS replaced, count(*) FILTER (WHERE b.verdict <> 'replace') AS refused
+SELECT b.call_id, count(*) FILTER (WHERE b.verdict = 'replace') AS replaced, count(*) FILTER (WHERE b.verdict = 'block') AS refused
 FROM blocks b WHERE b.call_id = ANY(:ids) AND b.verdict NOT IN ('allow', 'hold')
     AND NOT EXISTS (SELECT FROM tool_calls t WHERE t.call_id = b.call_id AND t.block = b.block AND t.call_id = ANY(:ids)) GROUP BY 1
 """)

@@ -192,7 +192,7 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
     tools = {own.block: own for own in await connection.execute(text(_TOOLS), given)}
     blocks = {own.block: own for own in await connection.execute(text(_BLOCKS), given)}
     last = [(blocks.get(block) or tool).verdict for block, tool in tools.items()]
-    row.tool_calls, row.tool_calls_blocked = len(last), sum(verdict != "allow" for verdict in last)
+    row.tool_calls, row.tool_calls_blocked = len(last), sum(verdict == "block" for verdict in last)
     found = Overview(
         call_id,
         {**call_item(row), **facts(begun, "calls")},

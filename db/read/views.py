@@ -68,7 +68,7 @@ FROM calls c
 LEFT JOIN ends e ON e.call_id = c.call_id AND e.call_id = ANY (:ids)
 CROSS JOIN LATERAL (
     SELECT count(*)::integer AS tool_calls,
-        (count(*) FILTER (WHERE coalesce(b.verdict, t.verdict) <> 'allow'))::integer AS tool_calls_blocked
+        (count(*) FILTER (WHERE coalesce(b.verdict, t.verdict) = 'block'))::integer AS tool_calls_blocked
     FROM tool_calls t LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block AND b.call_id = ANY (:ids)
     WHERE t.call_id = c.call_id AND t.call_id = ANY (:ids)
 ) n

@@ -28,7 +28,7 @@ from db.read.wire import read_slices
 from pages import arguments, head, links, story
 from pages.listing import neighbours
 from pages.page import Asked, Download, Page, Redirect, Route, Shown, joined
-from pages.render import size
+from pages.render import short, size
 from pages.sides import Listener, Said, align, beginning, in_order, read_client
 from pages.story import Cut, Sides
 from pages.views.large import decoding
@@ -165,7 +165,7 @@ def _title(values: dict[str, Any]) -> str:
     refused = next((row for row in values["rows"] if row["verdict"] in ("block", "replace")), None)
     call = values["call"]
     first = f"{refused['word'].lower()} {refused['name'] or refused['label']}" if refused else "open" if call["is_open"] else call["model"]
-    return f"{first or 'call'} · {call['call_id'][:8]}"
+    return f"{first or 'call'} · {short(call['call_id'])}"
 
 
 def _pager(asked: Asked, call_id: UUID, page: int, pages: int, blocks: int) -> dict[str, Any] | None:
@@ -185,7 +185,7 @@ async def _gone(connection: Connection, call_id: UUID) -> Page:
     if gone is None:
         raise NotFound(f"no call {call_id} is on record", param="call_id")
     values = {"call_id": str(call_id), "at": iso(gone[0]), "why": gone[1]}
-    return Page(template="call_gone.html", title=f"dropped · {str(call_id)[:8]}", values=values, status=404)
+    return Page(template="call_gone.html", title=f"dropped · {short(str(call_id))}", values=values, status=404)
 
 
 async def _rows(asked: Asked, found: Overview, numbers: Sequence[int], cut: Cut | None = None) -> dict[str, Any]:
@@ -276,7 +276,7 @@ async def show_block(asked: Asked) -> Page:
     }
     row = rows["rows"][0]
     values = {**await frame(asked, found, ""), "row": row, **beside}
-    title = f"{row['word'].lower()} {row['name'] or row['label']} · #{number} · {str(call_id)[:8]}"
+    title = f"{row['word'].lower()} {row['name'] or row['label']} · #{number} · {short(str(call_id))}"
     return Page(template="call_block.html", title=title, values=values, shown=Shown((call_id,), 1))
 
 

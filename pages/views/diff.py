@@ -10,6 +10,7 @@ from db.read.story import MOST_BYTES, Overview
 from pages import arguments, links, story
 from pages.diff import MOST_S, diff
 from pages.page import Asked, Page, Route, Shown
+from pages.render import short
 from pages.sides import in_order
 from pages.story import Sides
 from pages.views.call import (
@@ -59,7 +60,7 @@ async def show_diff(asked: Asked) -> Page:
             made = await asyncio.to_thread(_compare, found, dialects, chunks, sent, view=view, by=by, is_all=is_all, page=page, block=block)
         values.update(made)
     return Page(
-        template="call_diff.html", title=f"diff · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(values["blocks"]))
+        template="call_diff.html", title=f"diff · {short(str(call_id))}", values=values, shown=Shown((call_id,), len(values["blocks"]))
     )
 
 

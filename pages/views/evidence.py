@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from db.read.items import release_times
 from db.read.items import time as iso
 from db.read.queries import reading
 from db.read.story import Details, Overview, read_details, read_overview
@@ -18,6 +19,7 @@ from db.seals.state import seals_of
 from db.seals.verify import verify_part
 from pages import arguments, links
 from pages.page import Asked, Download, Page, Route, Shown, sliced
+from pages.render import short
 from pages.views.call import call_of, check_query, frame, number_of, overview_of
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 from protocol.records import to_text
@@ -47,7 +49,7 @@ async def show_evidence(asked: Asked) -> Page:
         "proof": proof, "why": why, "verified": await verified(asked, call_id), "file": links.evidence(call_id, number, "file", size=size),
         "printed": {"at": iso(datetime.now(UTC)), "key": asked.who.key, "key_id": asked.who.key_id},
     }  # fmt: skip
-    title = f"evidence · {name or 'block'} #{number} · {str(call_id)[:8]}"
+    title = f"evidence · {name or 'block'} #{number} · {short(str(call_id))}"
     return Page(template="evidence.html", title=title, values=values, shown=Shown((call_id,), 1))
 
 
@@ -70,7 +72,7 @@ async def show_proof(asked: Asked) -> Page:
         **await frame(asked, found, "proof"), "seals": [_item([one]) for one in seals], "verified": await verified(asked, call_id),
         "numbers": [[number, _label(found, number)] for number in found.numbers if number in found.tools or number in found.blocks],
     }  # fmt: skip
-    return Page(template="call_proof.html", title=f"proof · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(seals)))
+    return Page(template="call_proof.html", title=f"proof · {short(str(call_id))}", values=values, shown=Shown((call_id,), len(seals)))
 
 
 async def verified(asked: Asked, call_id: UUID) -> dict[str, Any]:
@@ -171,7 +173,8 @@ def _times(found: Overview, number: int) -> list[list[Any]]:
     if (span := found.spans.get(number)) is not None:
         times += [["First chunk", iso(span.first_at)], ["Last chunk", iso(span.last_at)]]
     if tool is not None:
-        times += [["Decided", iso(tool.at)], ["Released", iso(tool.released_at)]]
+        went = release_times((block or tool).verdict, tool.released_at)
+        times += [["Decided", iso(tool.at)], ["Released", went["released_at"]], ["Notice sent in its place", went["notice_at"]]]
     if block is not None:
         times += [["Decided again" if tool is not None else "Decided", iso(block.at)]]
     times += [["Call ended", found.call["ended_at"]]]

@@ -26,7 +26,7 @@ _FILTERS: dict[ListName, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Filters in sight, and those behind "More"."""
 _VERDICTS = {
     "tool-calls": (("All", None), ("Blocked", "block"), ("Replaced", "replace"), ("Withheld", "withheld"), ("Allowed", "allow")),
-    "judge-blocks": (("Refused", None), ("Replaced", "replace"), ("Allowed", "allow")),
+    "judge-blocks": (("Blocked", None), ("Replaced", "replace"), ("Allowed", "allow")),
 }
 
 
@@ -41,7 +41,7 @@ async def tool_calls(asked: Asked) -> Answer:
 
 
 async def judge_blocks(asked: Asked) -> Answer:
-    """What was refused because of a judgement."""
+    """What was blocked because of a judgement."""
     found = listing.read(asked, "judge-blocks", more=("said", "format"), label=WORDS)
     if isinstance(found, Redirect):
         return found
@@ -119,10 +119,9 @@ def page_of(asked: Asked, template: str, title: str, found: Listing, items: list
     """Return the page of a list."""
     shown, more = _FILTERS[found.of]
     verdict = found.given.get("verdict")
+    names = ("ended",) if found.of == "calls" else ("decided", "released", "notice")
     for item in items:
-        item["took_ms" if found.of == "calls" else "released_ms"] = _between(
-            item["created_at"], item.get("ended_at" if found.of == "calls" else "released_at")
-        )
+        item |= {f"{name}_ms": _between(item["created_at"], item[f"{name}_at"]) for name in names}
     values: dict[str, Any] = {
         "items": items,
         "pager": pager,

@@ -16,6 +16,7 @@ from db.read.story import read_overview
 from pages import links
 from pages.following import Facts, Following, may_judge, parse_place
 from pages.page import Asked, Download, Page, Redirect, Route, Shown
+from pages.render import short
 from pages.tail import Live, Recorded, Viewer
 from pages.views.call import call_of, check_query, frame, upstream_dialect
 from protocol.errors import AuditUnavailable, NotFound, StreamConnectionLost, StreamProtocolError
@@ -68,7 +69,7 @@ async def show_live(asked: Asked) -> Page | Redirect:
         return Redirect(links.call(call_id))
     values = {**await frame(asked, found, "live"), "events": links.tab(call_id, "events"), "story": links.call(call_id)}
     state = "live" if values["call"]["is_open"] else "ended"
-    return Page(template="live.html", title=f"{state} · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), 0))
+    return Page(template="live.html", title=f"{state} · {short(str(call_id))}", values=values, shown=Shown((call_id,), 0))
 
 
 async def follow(asked: Asked) -> Download:
@@ -100,7 +101,7 @@ def _begun(call_id: UUID, start: Start) -> Page:
         "call_id": str(call_id), "key": start.key, "policy": start.policy,
         "events": links.tab(call_id, "events"), "story": links.call(call_id),
     }  # fmt: skip
-    return Page(template="live_begun.html", title=f"live · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), 0))
+    return Page(template="live_begun.html", title=f"live · {short(str(call_id))}", values=values, shown=Shown((call_id,), 0))
 
 
 class _Follower:

@@ -14,6 +14,7 @@ from db.read.items import JsonObject
 from db.read.story import Overview
 from pages import links, listing
 from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown, sliced
+from pages.render import short
 from pages.views.call import call_of, check_query, frame, number_of, origin, overview_of
 from protocol.debug import BITS, FULL_BYTES, KEPT_DAYS, LONGEST_MIN
 from protocol.errors import InvalidRequest, NotFound
@@ -108,7 +109,7 @@ async def hooks(asked: Asked) -> Answer:
         **await frame(asked, found, "hooks"), **_tab(asked, call_id, told, kind, page, pages), "items": rows,
         "why": _why_none(found), "kept_days": KEPT_DAYS, "has_no_end": _has_no_end(found, told),
     }  # fmt: skip
-    return Page(template="hooks.html", title=f"hooks · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(shown)))
+    return Page(template="hooks.html", title=f"hooks · {short(str(call_id))}", values=values, shown=Shown((call_id,), len(shown)))
 
 
 def _why_none(found: Overview) -> str:

@@ -1,4 +1,4 @@
-"""The overview: how the product is now, what is open, what was refused last. Its figures go on by one stream of events."""
+"""The overview: how the product is now, what is open, what was not released last. Its figures go on by one stream of events."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from pages.page import Asked, Download, Page, Route, Shown
 from pages.render import duration, size
 from pages.views.call import check_query
 
-REFUSALS = 10
+NEWEST = 10
 STREAM_S = 1800.0
 """After so long the stream ends, and the browser asks for the next one."""
 EVENTS = f"{links.ROOT}/events"
@@ -33,22 +33,22 @@ async def show_overview(asked: Asked) -> Page:
     check_query(asked, "said")
     figures = figures_of(asked.services)
     engine, now = asked.services.reader.engine, datetime.now(UTC)
-    values, refusals, door, logs = await asyncio.gather(
-        figures.look(), _refusals(asked), read_door(engine, now - timedelta(hours=1), now + timedelta(minutes=1)), newest_of_types(engine)
+    values, newest, door, logs = await asyncio.gather(
+        figures.look(), _newest(asked), read_door(engine, now - timedelta(hours=1), now + timedelta(minutes=1)), newest_of_types(engine)
     )
-    shown = Shown([UUID(call) for call in {one["call_id"] for one in refusals}], len(refusals)) if refusals else None
+    shown = Shown([UUID(call) for call in {one["call_id"] for one in newest}], len(newest)) if newest else None
     made = {
         "figures": texts(values), "roles": values["workers"].get("roles"), "open": _rows(values), "many_open": _many_open(values),
-        "doctor": values["doctor"].get("found"), "per_minute": values["record"].get("per_minute"), "refusals": refusals, "events": EVENTS,
+        "doctor": values["doctor"].get("found"), "per_minute": values["record"].get("per_minute"), "not_released": newest, "events": EVENTS,
         "door": _door(door["items"]), "logs": logs,
         "read": {name: group["age_s"] is not None for name, group in values.items()},
     }  # fmt: skip
     return Page(template="overview.html", title="Overview", values=made, shown=shown)
 
 
-async def _refusals(asked: Asked) -> list[dict[str, Any]]:
+async def _newest(asked: Asked) -> list[dict[str, Any]]:
     async with reading(asked.services.reader.engine) as connection:
-        return await overview.newest_refusals(connection, datetime.now(UTC), REFUSALS)
+        return await overview.newest_not_released(connection, datetime.now(UTC), NEWEST)
 
 
 def _door(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def texts(values: Mapping[str, Any]) -> dict[str, Text]:
     say("questions", "streams", lambda: _waiting(streams["questions"], streams["question_ms"]))
     say("per_minute", "record", lambda: f"{record['calls_per_minute']:,}")
     say("spark", "record", lambda: sparkline(record["per_minute"]))
-    say("refused", "record", lambda: f"{record['refused']:,}{' or more' if record['is_more'] else ''}")
+    say("blocked", "record", lambda: f"{record['blocked']:,}{' or more' if record['is_more'] else ''}")
     say("postgres", "record", lambda: f"answers in {duration(record['answer_ms'])}")
     say("sealed", "record", lambda: _sealed(record))
     say("redis", "redis", lambda: f"{size(redis['used'])} of {size(redis['most']) if redis['most'] else 'what there is'}")

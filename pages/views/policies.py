@@ -38,7 +38,7 @@ async def list_policies(asked: Asked) -> Page:
 
 
 async def show_policy(asked: Asked) -> Page:
-    """One policy: its revisions, why it refused, how judges answered, and its last blocks. Raises NotFound."""
+    """One policy: its revisions, why it did not release, how judges answered, and its last blocks. Raises NotFound."""
     check_query(asked)
     name = asked.params["name"]
     filters = parse_filters([("policy", name), ("verdict", "block"), ("limit", str(BLOCKS))], of="tool-calls")
@@ -103,7 +103,7 @@ def _period(item: Mapping[str, Any] | None, judge: Judged | None, days: int) -> 
     )  # fmt: skip
     found: dict[str, Any] = {name: item[name] if item else 0 for name in names}
     return {
-        "days": days, "allowed": found["tool_calls"] - found["refused"] - found["replaced"], **found,
+        "days": days, **found,
         "p50_ms": judge.p50_ms if judge else None, "p95_ms": judge.p95_ms if judge else None,
     }  # fmt: skip
 

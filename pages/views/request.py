@@ -10,6 +10,7 @@ from db.read.story import Overview, read_parent
 from db.read.wire import read_slices
 from pages import links, request
 from pages.page import Asked, Download, Page, Route, Shown, sliced
+from pages.render import short
 from pages.views.call import call_of, check_query, frame, overview_of
 from pages.views.large import decoding
 from protocol.dialects import DEFAULT, DIALECTS
@@ -46,7 +47,7 @@ async def show_request(asked: Asked) -> Page:
                 values["unread"] = to_text(body[:_UNREAD])
                 values["why"] = error.message if isinstance(error, InvalidRequest) else "it is nested too deeply"
     rows = values["request"]["turns"] if values["request"] else 1
-    return Page(template="call_request.html", title=f"request · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), rows))
+    return Page(template="call_request.html", title=f"request · {short(str(call_id))}", values=values, shown=Shown((call_id,), rows))
 
 
 async def show_file(asked: Asked) -> Download:

@@ -3,6 +3,7 @@
 from db.read.wire import PAGE, read_wire
 from pages import links, wire
 from pages.page import Asked, Page, Route, Shown
+from pages.render import short
 from pages.views.call import call_of, check_query, frame, number_of, origin, overview_of
 from protocol.errors import InvalidRequest
 
@@ -38,7 +39,7 @@ async def show_wire(asked: Asked) -> Page:
             "after": to(view, after + PAGE + 1) if more else None,
         },
     }
-    return Page(template="call_wire.html", title=f"wire · {str(call_id)[:8]}", values=values, shown=Shown((call_id,), len(chunks)))
+    return Page(template="call_wire.html", title=f"wire · {short(str(call_id))}", values=values, shown=Shown((call_id,), len(chunks)))
 
 
 ROUTES = (Route(f"{links.CALLS}/{{call_id}}/wire", show_wire),)

@@ -128,7 +128,6 @@ def test_sums_of_policies_agree_with_the_record(product: Product, reader: httpx.
         week = item["periods"][1]
         sums = week["calls"], week["tool_calls"], week["refused"], week["replaced"]
         assert sums == one(product.database_url, asked, name)
-        assert week["allowed"] + week["refused"] + week["replaced"] == week["tool_calls"]
         of_judges = "SELECT count(*), count(*) FILTER (WHERE probability >= threshold) FROM judgements JOIN calls c USING (call_id) "
         assert (week["judge_n"], week["judge_over"]) == one(product.database_url, of_judges + "WHERE c.policy = %s", name)
         assert item["held"] == 0, "no worker has this revision"

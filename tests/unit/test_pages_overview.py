@@ -28,7 +28,7 @@ def streams(**changes: int) -> dict[str, Any]:
 
 def record(**changes: Any) -> dict[str, Any]:
     none = {"sealed_at": None, "checkpoint": None, "checkpoint_at": None}
-    return {"calls_per_minute": 41, "per_minute": [0, 41], "refused": 3, "is_more": False, "answer_ms": 3.0} | none | changes
+    return {"calls_per_minute": 41, "per_minute": [0, 41], "blocked": 3, "is_more": False, "answer_ms": 3.0} | none | changes
 
 
 @pytest.mark.parametrize("options", [{}, {"unsure": "ask"}, {"judge": "demo-judge"}, {"unsure": "allow", "judge": "demo-judge"}])
@@ -57,10 +57,10 @@ def test_what_waits_says_for_how_long() -> None:
 
 def test_the_record_and_its_seals() -> None:
     found = shown(record=record())
-    assert (found["per_minute"], found["refused"], found["sealed"]) == ("41", "3", "none yet")
+    assert (found["per_minute"], found["blocked"], found["sealed"]) == ("41", "3", "none yet")
     ago = [(datetime.now(UTC) - timedelta(seconds=s)).isoformat() for s in (2, 600)]
-    found = shown(record=record(refused=1000, is_more=True, sealed_at=ago[0], checkpoint=41200, checkpoint_at=ago[1]))
-    assert (found["refused"], found["sealed"]) == ("1,000 or more", "2 s ago, checkpoint 10 min ago")
+    found = shown(record=record(blocked=1000, is_more=True, sealed_at=ago[0], checkpoint=41200, checkpoint_at=ago[1]))
+    assert (found["blocked"], found["sealed"]) == ("1,000 or more", "2 s ago, checkpoint 10 min ago")
     assert shown(record=record(sealed_at="once"))["sealed"] == "once"
 
 

@@ -82,7 +82,7 @@ def test_each_verdict_says_what_happened_to_whom() -> None:
         ("BLOCKED", "rule", "asked for, never released"),
         ("REPLACED", "", "asked for, released with other arguments"),
         ("allowed", "", "asked for, released unchanged"),
-        ("BLOCKED", "", "withheld; the provider may have run it"),
+        ("BLOCKED", "", "blocked, never released; the provider may have run it"),
         ("WITHHELD", "", "withheld behind #4"),
         ("DISCARDED", "", "asked for in an answer that was not chosen, never released"),
     ]
@@ -224,6 +224,35 @@ def test_what_the_record_lacks_is_said(name: str) -> None:
     given, words = NOTES[name]
     found = call(block(0), **given)
     assert any(words in note["text"] for note in head.head(found, at(5000))["notes"])
+
+
+def test_a_sentence_says_what_happened_the_gravest_first() -> None:
+    def said(*rows: Any, **given: Any) -> str:
+        return head.happened(call(*rows, **given))
+
+    blocked = tool(2, "block", rule="no-rm")
+    assert said(block(0), tool(1), blocked, tool(3, "withheld", name="write"), tool(4, "replace", name="mail")) == (
+        "The model asked for 4 tool calls: bash was blocked by tool_rules, rule no-rm; mail was changed and released; write was withheld; "
+        "bash was released."
+    )
+    assert said(*(tool(n, name=f"t{n}") for n in range(9))).endswith("t0, t1, t2 and 6 more were released.")
+    assert said(tool(0, released_at=None), state="FAILED", reason="client_gone") == (
+        "The model asked for one tool call: bash was allowed and never released. The answer was cut: client_gone."
+    )
+    assert said(tool(0, "hold"), state="ACTIVE") == "The model asked for one tool call: bash was not decided yet."
+    assert said(block(0, "block", policy="words", rule="r")) == (
+        "The model answered without tool calls. Of the rest of its answer, text was blocked by words, rule r."
+    )
+    assert said(block(0), facts={"stop_reason": "refusal"}) == "The model refused to answer."
+    assert said(block(0), facts={"stop_reason": "max_tokens"}).endswith("The answer was cut at its token limit.")
+    assert said(state="FAILED", reason="overloaded") == "No answer is on record. The call failed: overloaded."
+
+
+@pytest.mark.parametrize(("verdict", "went", "notice"), [("allow", True, False), ("replace", True, False), ("block", False, True)])
+def test_a_release_of_the_notice_is_not_one_of_the_call(verdict: str, went: bool, notice: bool) -> None:
+    """The record has a row for what went out in place of a blocked call, too."""
+    [made] = told(call(tool(0, verdict, released_at=at(900))))
+    assert (made["released_at"] is not None, made["notice_at"] is not None) == (went, notice)
 
 
 @pytest.mark.parametrize("reason", ["client_gone", "gateway_lost", "unclaimed", "stream_lost", "overloaded", "refused"])
