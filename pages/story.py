@@ -128,7 +128,7 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
         "holds": _holds(span, tool, steps),
         "label_of": None,
         "sealed_bytes": said.sealed if said is not None else 0,
-        "is_judged": bool(steps) and tool is not None,
+        "is_decided": verdict in ("allow", "block", "replace") and (tool is not None or verdict != "allow"),
         "is_one_of_many": len(numbers) > FEW,
     }
     row["sentence"] = _sentence(found, number, row)

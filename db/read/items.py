@@ -74,7 +74,8 @@ def release_times(verdict: str, at: datetime | None) -> JsonObject:
 def tool_call_item(row: Any) -> JsonObject:
     """A row of `tool_call_log`."""
     return {
-        "call_id": str(row.call_id), **_same(row, ("tool_call_id", "index", "choice", "name")), "arguments": text_or_none(row.arguments),
+        "call_id": str(row.call_id), **_same(row, ("block", "tool_call_id", "index", "choice", "name")),
+        "arguments": text_or_none(row.arguments),
         "released_arguments": text_or_none(row.released_arguments), **_same(row, ("executor", "form", "verdict", "reason", "policy")),
         "rule": row.rule or None, "policy_revision": row.policy_revision, "judge": _judge(row),
         **_same(row, ("session", "key", "key_id", "model", "upstream")), **_times(row, "created_at", "decided_at"),
@@ -84,7 +85,7 @@ def tool_call_item(row: Any) -> JsonObject:
 
 def judge_block_item(row: Any) -> JsonObject:
     """A row of `JUDGED_LOGS`: a tool call's fields, and what was judged and against which threshold."""
-    item = {"kind": row.kind, "block": row.block, **tool_call_item(row)}
+    item = {"kind": row.kind, **tool_call_item(row)}
     item["judge"] = {**(item["judge"] or {}), "threshold": number(row.judge_threshold), "error": row.judge_error}
     return item
 

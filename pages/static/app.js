@@ -128,6 +128,8 @@
     "/": () => { const box = document.getElementById("find"); box?.focus(); box?.select(); return Boolean(box); },
     j: () => { step(1); return true; }, k: () => { step(-1); return true; },
     "[": () => click("a[rel=prev]"), "]": () => click("a[rel=next]"),
+    r: () => click('.at [data-label="right"]'), x: () => click('.at [data-label="wrong"]'), u: () => click('.at [data-label="unsure"]'),
+    n: () => { const note = document.querySelector(".at input[name=note]"); note?.focus(); return Boolean(note); },
     d: () => click('a[data-go="diff"]'), w: () => click('a[data-go="wire"]'),
     y: () => { copy(linkHere()).then(() => say("Link copied"), () => say("Not copied")); return true; },
     "?": help,
@@ -174,6 +176,6 @@
     }
     setTimeout(() => { for (const [field, value] of typed) { field.disabled = false; field.value = value; } });
   });
-  document.addEventListener("DOMContentLoaded", () => { times(document); fields(); labels(); });
+  document.addEventListener("DOMContentLoaded", () => { times(document); fields(); labels(); document.getElementById(location.hash.slice(1))?.closest("[data-row]")?.classList.add("at"); });
   window.sluice = { times, say };
 })();

@@ -54,6 +54,15 @@ document.addEventListener("DOMContentLoaded", () => {
     source = null;
     if (text) { over = true; state("not following"); say(text); }
   }
+  function end(_, data) {
+    shut(data.text);
+    if (!data.over) return;
+    state("OVER");
+    $("-state").parentNode.className = "verdict";
+    $("-say").className = "note";
+    $("-stop").hidden = true;
+    document.title = `over · ${document.title}`;
+  }
   async function refused(url) { // an EventSource does not say why
     const stop = new AbortController();
     try {
@@ -70,7 +79,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const url = box.dataset.live + (last && `?after=${last}`);
     source = new EventSource(url);
     const acts = {
-      frame, lost: (_, data) => since(data.since), end: (_, data) => shut(data.text),
+      frame, lost: (_, data) => since(data.since), end,
       gap: () => { shut("More came than can be shown: read again."); location.reload(); },
     };
     for (const name in acts) source.addEventListener(name, (event) => acts[name](event, JSON.parse(event.data)));

@@ -196,7 +196,7 @@ async def _rows(asked: Asked, found: Overview, numbers: Sequence[int], cut: Cut 
     sides = await _sides(asked, found, numbers)
     # beside the loop: each call that was replaced is compared for up to 50 ms
     rows = await asyncio.to_thread(story.rows, found, numbers, details, sides, cut)
-    labels = await asked.services.labels.newest((found.call_id, row["number"]) for row in rows if row["is_judged"])
+    labels = await asked.services.labels.newest((found.call_id, row["number"]) for row in rows if row["is_decided"])
     for row in rows:
         row["label_of"] = labels.get((found.call_id, row["number"]))
     return {

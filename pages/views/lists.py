@@ -1,21 +1,18 @@
 """The lists: calls, the ledger of tool calls, and what judges blocked."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
-from urllib.parse import parse_qsl
 from uuid import UUID
 
 from db.filters import ListName
 from db.labels import WORDS
-from db.read.items import JsonObject, dump_json
+from db.read.items import JsonObject
 from pages import links, listing
-from pages.guard import safe_next
 from pages.listing import Listing
-from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown
-from protocol.errors import InvalidRequest, NotFound
+from pages.page import Answer, Asked, Page, Redirect, Route, Shown
+from pages.views import labels
+from protocol.errors import InvalidRequest
 from protocol.records import PASSED
 
 _FILTERS: dict[ListName, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -37,74 +34,44 @@ async def calls(asked: Asked) -> Answer:
 
 async def tool_calls(asked: Asked) -> Answer:
     """The ledger: what models tried to do."""
-    return await _list(asked, "tool-calls", "tool_calls.html", "Tool calls")
+    return await _labelled(asked, "tool-calls", "tool_calls.html", "Tool calls")
 
 
 async def judge_blocks(asked: Asked) -> Answer:
     """What was blocked because of a judgement."""
-    found = listing.read(asked, "judge-blocks", more=("said", "format"), label=WORDS)
+    return await _labelled(asked, "judge-blocks", "judge_blocks.html", "Judge")
+
+
+async def _labelled(asked: Asked, of: ListName, template: str, title: str) -> Answer:
+    """A list of decisions, with what readers said of each; as a page, or as a file."""
+    found = listing.read(asked, of, more=("said", "format"), label=WORDS)
     if isinstance(found, Redirect):
         return found
-    if (form := asked.one("format")) == "jsonl":
-        return await _lines(asked, found)
-    if form:
-        raise InvalidRequest("must be html, json or jsonl", param="format")
+    if form := asked.one("format"):
+        if form not in labels.FORMS:
+            raise InvalidRequest(f"must be html, json, {' or '.join(labels.FORMS)}", param="format")
+        return await labels.FORMS[form](asked, found)
     loaded = await listing.load(asked.services.reader, found)
     if isinstance(loaded, Redirect):
         return loaded
     items, pager = loaded
-    labels = await asked.services.labels.newest((UUID(item["call_id"]), item["block"]) for item in items)
+    said = await asked.services.labels.newest((UUID(item["call_id"]), item["block"]) for item in items)
     for item in items:
-        item["label"] = labels.get((UUID(item["call_id"]), item["block"]))
-    page = page_of(asked, "judge_blocks.html", "Judge", found, items, pager)
-    said = [(word or "any label", found.link(label=word), found.given.get("label") == word) for word in (None, *WORDS)]
-    more = {"passed": found.given.get("verdict") in PASSED, "said": asked.one("said"), "labels": said, "jsonl": found.link(format="jsonl")}
+        item["label"] = said.get((UUID(item["call_id"]), item["block"]))
+    page = page_of(asked, template, title, found, items, pager)
+    words = [(word or "any label", found.link(label=word), found.given.get("label") == word) for word in (None, *WORDS)]
+    more = {
+        "passed": found.given.get("verdict") in PASSED,
+        "said": asked.one("said"),
+        "labels": words,
+        "exports": [(name, found.link(format=form)) for form, name in labels.NAMES],
+    }
     return replace(page, values={**page.values, **more})
 
 
 async def judge(asked: Asked) -> Redirect:
     """Judges write no debug log: what they answered is on record."""
     return Redirect(links.with_query(links.JUDGE_BLOCKS, dict(asked.query)))
-
-
-async def _lines(asked: Asked, found: Listing) -> Download:
-    """Whole items as lines of JSON with their labels, a page of them; the last line says whether there are more."""
-    page = await asked.services.reader.page(found.of, found.filters)
-    places = [(UUID(item["call_id"]), item["block"]) for item in page["items"]]
-    labels = await asked.services.labels.newest(places)
-    lines = [{**item, "label": labels.get(place)} for item, place in zip(page["items"], places, strict=True)]
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for line in lines:
-            # a line may hold megabytes
-            yield await asyncio.to_thread(dump_json, line) + b"\n"
-        yield dump_json({"type": "end", "lines": len(lines), "next_cursor": page["next_cursor"]}) + b"\n"
-
-    shown = Shown(tuple(dict.fromkeys(call for call, _ in places)), len(lines))
-    return Download(pieces=pieces(), media_type="application/jsonl", filename="judge-blocks.jsonl", shown=shown)
-
-
-async def label(asked: Asked) -> Answer:
-    """Keep what a reader says of a decision, and go back to it."""
-    form = asked.form
-    word = next((word for word in WORDS if word in form), "")
-    call, _, block = form[word].rpartition("-") if word else (form.get("call_id", ""), "", form.get("block", ""))
-    call_id = await asked.services.reader.find_call(call)
-    if not (block.isascii() and block.isdigit() and len(block) < 10):
-        raise InvalidRequest("must be the number of a content block", param="block")
-    if not await asked.services.reader.has_call(call_id):
-        raise NotFound("there is no such call")
-    who = asked.who
-    await asked.services.labels.add(
-        call_id, int(block), word or form.get("label", ""), form.get("note", ""), key=who.key, key_id=who.key_id
-    )
-    back = form.get("back", "")
-    if not back:
-        return Redirect(links.place(call_id, int(block)))
-    place = f"{call_id}-{block}"
-    path, _, query = safe_next(back).partition("#")[0].partition("?")
-    kept = {name: value for name, value in parse_qsl(query) if name != "said"}
-    return Redirect(f"{links.with_query(path, {**kept, 'said': '' if 'note' in form else place})}#r{place}")
 
 
 async def _list(asked: Asked, of: ListName, template: str, title: str) -> Answer:
@@ -152,5 +119,5 @@ ROUTES = (
     Route(f"{links.ROOT}/tool-call-logs", tool_calls),
     Route(links.JUDGE_BLOCKS, judge_blocks),
     Route(f"{links.ROOT}/judge", judge),
-    Route(links.LABELS, label, method="POST"),
+    Route(links.LABELS, labels.label, method="POST"),
 )
