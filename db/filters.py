@@ -99,7 +99,7 @@ FILTERS = (
         "Calls that began at this time or later: {forms}. Without a zone it is local time.",
     ),
     Filter("until", f"{_ROWS} verify reviews debug-logs door usage", "Calls that began before this time, written as for --since."),
-    Filter("q", f"{_LISTS} export", "Words in the tool's name, its arguments or the reason."),
+    Filter("q", f"{_LISTS} export", "Words, or beginnings of words, in the tool's name, its arguments, the reason or the rule."),
     Filter("q", "debug-logs", "Text in the line's detail, as it is written there."),
     Filter("limit", f"{_LISTS} chunks reviews debug-logs", f"Items on a page, 1 to {MAX_LIMIT}.", default=str(DEFAULT_LIMIT)),
     Filter("cursor", f"{_LISTS} chunks reviews debug-logs", "Where the last page ended."),

@@ -101,7 +101,7 @@ class Block(Base, metaclass=_Columns):
 
 
 class ToolCall(Base, metaclass=_Columns):
-    """A complete tool call with its verdict. `search` holds the words of name, arguments and reason (`db.text.search_text`)."""
+    """A complete tool call with its verdict. `search` holds the words of name, arguments, reason and rule (`db.text.search_text`)."""
 
     __table__ = _table(
         "tool_calls",

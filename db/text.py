@@ -51,10 +51,10 @@ def words(text: str) -> str:
     return _GAPS.sub(" ", _REFUSED.sub(" ", text)).strip()
 
 
-def search_text(name: str, arguments: str, reason: str) -> str:
-    """Return the words of a tool call to index: name, arguments and reason, the arguments also with their JSON escapes decoded."""
+def search_text(name: str, arguments: str, reason: str, rule: str) -> str:
+    """Return the words of a tool call to index: name, reason, rule and arguments, the arguments also with their JSON escapes decoded."""
     decoded = " ".join(_leaves(arguments)) if "\\" in arguments and len(arguments) <= SEARCH_LIMIT else ""
-    return words(f"{name} {reason} {arguments[:SEARCH_LIMIT]} {decoded}"[: 2 * SEARCH_LIMIT])[:SEARCH_LIMIT]
+    return words(f"{name} {reason} {rule} {arguments[:SEARCH_LIMIT]} {decoded}"[: 2 * SEARCH_LIMIT])[:SEARCH_LIMIT]
 
 
 def _leaves(arguments: str) -> list[str]:

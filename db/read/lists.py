@@ -91,7 +91,9 @@ _COMPARED = {
     "state": "coalesce((SELECT e.state FROM ends e WHERE e.call_id = c.call_id AND " + _within("e") + "), 'ACTIVE') = :state",
     "name": "t.name = :name",
     "verdict": "{word}.verdict = :verdict",
-    "words": "{said} @@ plainto_tsquery('simple', :words)",
+    # a word of three letters or more also finds those that begin with it
+    "words": "{said} @@ CAST(regexp_replace(CAST(plainto_tsquery('simple', :words) AS text), "
+    "'([^ '']{{3,}})' || chr(39), '\\1' || chr(39) || ':*', 'g') AS tsquery)",
     "label": ":label = (SELECT l.label FROM labels l WHERE (l.call_id, l.block) = ({word}.call_id, {word}.block) "
     "ORDER BY l.at DESC LIMIT 1)",
 }

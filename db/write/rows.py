@@ -127,7 +127,7 @@ def uuid_of(call_id: str) -> bytes:
 
 def _values(column: Stored, records: Sequence[Any]) -> Sequence[Any]:
     if column.kind == "tsvector":
-        return [search_text(r.name, to_text(r.arguments), r.reason) for r in records]
+        return [search_text(r.name, to_text(r.arguments), r.reason, r.rule or "") for r in records]
     if column.name == CALL_ID:
         return [uuid_of(r.call_id) for r in records]
     values = list(map(attrgetter(column.path), records))

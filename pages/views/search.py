@@ -2,27 +2,40 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 from db.filters import created_at, ids_with
 from db.read.items import time
+from db.read.queries import reading
+from db.read.texts import requests_with
 from db.text import words
 from pages import links, listing
-from pages.page import Answer, Asked, Page, Redirect, Route
+from pages.page import Answer, Asked, Page, Redirect, Route, Shown
 from pages.views.lists import page_of
 from protocol.errors import InvalidRequest, NotFound
+
+_TEXTS = "texts"
+_PLACES = (("Tool calls", ""), ("Texts of users and models", _TEXTS))
+_LEAST, _MOST = 4, 100
+"""Letters of a text that is looked for, and requests that are listed."""
 
 
 async def search(asked: Asked) -> Answer:
     """What was typed into the box of the head."""
     text = asked.one("q").strip()
-    to = await _named(asked, text) if text and not asked.one("cursor") else None
+    place = asked.one("in")
+    to = await _named(asked, text) if text and not place and not asked.one("cursor") else None
     if to is not None:
         return Redirect(to)
-    if (span := listing.moment(text)) is not None and not asked.one("cursor"):
+    if (span := listing.moment(text)) is not None and not place and not asked.one("cursor"):
         since, until = span
         return Redirect(links.with_query(links.TOOL_CALLS, {"since": since, "until": until}))
+    tabs = [(name, links.with_query(links.SEARCH, {"q": text, "in": own}), own == place, None, None) for name, own in _PLACES]
+    if place:
+        return await _texts(asked, text, tabs)
     if not words(text):
-        return Page(template="search.html", title="Search", values={"asked_for": text, "items": []})
+        return Page(template="search.html", title="Search", values={"asked_for": text, "items": [], "texts": None, "tabs": []})
     found = listing.read(asked, "tool-calls")
     if isinstance(found, Redirect):
         return found
@@ -30,7 +43,21 @@ async def search(asked: Asked) -> Answer:
     if isinstance(loaded, Redirect):
         return loaded
     page = page_of(asked, "search.html", "Search", found, *loaded)
-    return replace(page, values={**page.values, "asked_for": text})
+    return replace(page, values={**page.values, "asked_for": text, "texts": None, "tabs": tabs})
+
+
+async def _texts(asked: Asked, text: str, tabs: list[Any]) -> Page:
+    """The newest requests that have this text: what users wrote, and what models answered before."""
+    if asked.one("in") != _TEXTS:
+        raise InvalidRequest(f"must be {_TEXTS}", param="in")
+    if len(text) < _LEAST:
+        raise InvalidRequest(f"must have {_LEAST} letters or more to be looked for in texts", param="q")
+    async with reading(asked.services.reader.engine) as connection:
+        found = await requests_with(connection, text)
+    items = found.items[:_MOST]
+    texts = {**found._asdict(), "items": items, "all": len(found.items)}
+    values = {"asked_for": text, "items": [], "texts": texts, "tabs": tabs}
+    return Page(template="search.html", title="Search", values=values, shown=Shown([UUID(item["call_id"]) for item in items], len(items)))
 
 
 async def _named(asked: Asked, text: str) -> str | None:
@@ -44,7 +71,7 @@ async def _named(asked: Asked, text: str) -> str | None:
         pass
     except InvalidRequest as error:
         if error.error_code == "ambiguous_call_id":
-            first, last = map(created_at, ids_with(text.lower().replace("-", "")))
+            first, last = map(created_at, ids_with(text.partition("…")[0].lower().replace("-", "")))
             return links.with_query(links.CALLS, {"since": time(first), "until": time(last and last + timedelta(milliseconds=1))})
     if (found := await reader.find_tool_call(text)) is not None:
         return links.place(found[0], found[1])

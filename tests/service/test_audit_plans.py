@@ -64,7 +64,10 @@ SLOWLY = {
     ),
 }
 OF_TOOL = "EXISTS (SELECT FROM tool_call_log t WHERE t.call_id = v.call_id AND {})"
-WORDS = "search @@ plainto_tsquery('simple', %(q)s)"
+WORDS = (
+    "search @@ CAST(regexp_replace(CAST(plainto_tsquery('simple', %(q)s) AS text), '([^ '']{3,})' || chr(39), "
+    "'\\1' || chr(39) || ':*', 'g') AS tsquery)"
+)
 
 
 def slowly(of: str, given: dict[str, str]) -> str:

@@ -29,17 +29,17 @@ def test_stored_text_comes_back_and_holds_nothing_postgres_refuses(text: str) ->
 
 @given(ANY_TEXT, ANY_TEXT)
 def test_search_text_is_words_that_postgres_takes(name: str, arguments: str) -> None:
-    found = search_text(name, arguments, "reason")
+    found = search_text(name, arguments, "reason", "rule-7")
     found.encode()
     assert "\x00" not in found
-    assert "reason" in found
+    assert "reason rule 7" in found
 
 
 def test_search_finds_decoded_json_escapes_and_stops_at_its_limit() -> None:
-    assert "café" in search_text("bash", '{"where": "caf\\u00e9", "deep": [{"x": 1}]}', "")
-    assert search_text("bash", "not \\ json", "") == "bash not json"
-    assert search_text("bash", '{"a": ' * 300 + '"\\n"' + "}" * 300, "").startswith("bash")
-    assert len(search_text("bash", "a " * SEARCH_LIMIT, "")) <= SEARCH_LIMIT
+    assert "café" in search_text("bash", '{"where": "caf\\u00e9", "deep": [{"x": 1}]}', "", "")
+    assert search_text("bash", "not \\ json", "", "") == "bash not json"
+    assert search_text("bash", '{"a": ' * 300 + '"\\n"' + "}" * 300, "", "").startswith("bash")
+    assert len(search_text("bash", "a " * SEARCH_LIMIT, "", "")) <= SEARCH_LIMIT
     assert words("rm -rf /tmp/build_dir") == "rm rf tmp build dir"
 
 
