@@ -15,8 +15,9 @@ from protocol.records import PASSED
 
 MOST = 5_000
 """Refusals that are looked at, the newest: 23 ms at ten million chunks."""
-MAX_REASONS = 20
+MAX_REASONS, MAX_RULES = 20, 200
 _REFUSED = f"call_id >= CAST(:low AS uuid) AND verdict NOT IN {PASSED}"
+_REPLACED = "call_id >= CAST(:low AS uuid) AND verdict = 'replace'"
 # a refusal of a tool call that came later stands in `blocks`, and then its first word does not count
 _REASONS = f"""
 WITH refused AS (SELECT DISTINCT ON (call_id, block) * FROM (
@@ -27,6 +28,16 @@ WITH refused AS (SELECT DISTINCT ON (call_id, block) * FROM (
 SELECT c.policy, c.policy_revision, r.verdict, r.reason, count(*), (SELECT count(*) >= :most FROM refused)
 FROM refused r JOIN calls c ON c.call_id = r.call_id AND c.call_id >= CAST(:low AS uuid)
 WHERE CAST(:policy AS text) IS NULL OR c.policy = :policy GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :shown
+"""
+_NEWEST = [
+    f"(SELECT call_id, policy, rule FROM {table} WHERE {which} ORDER BY call_id DESC, block DESC LIMIT :most)"
+    for table in ("tool_calls", "blocks")
+    for which in (_REFUSED, _REPLACED)
+]
+_RULES = f"""
+SELECT r.policy, r.rule, count(*) FROM ({" UNION ALL ".join(_NEWEST)}) r
+JOIN calls c ON c.call_id = r.call_id AND c.call_id >= CAST(:low AS uuid)
+WHERE c.policy = :policy AND r.rule <> '' GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT :shown
 """
 _LABELS = """
 SELECT c.policy, c.policy_revision, l.label, count(*)
@@ -56,6 +67,12 @@ async def reasons(connection: AsyncConnection, since: datetime, policy: str | No
         policy_, revision, verdict, reason = (from_column(value) for value in row[:4])
         found.append(Reason(policy_, revision, verdict, reason, int(row[4])))
     return found, bool(rows and rows[0][5])
+
+
+async def rules(connection: AsyncConnection, since: datetime, policy: str) -> list[tuple[str, str, int]]:
+    """Return how often each rule decided under a policy, of the newest `MOST` decisions of each kind: its part, its name, the number."""
+    given: dict[str, Any] = {"low": str(first_id(since)), "most": MOST, "shown": MAX_RULES, "policy": to_column(policy)}
+    return [(from_column(part), from_column(rule), int(n)) for part, rule, n in await connection.execute(text(_RULES), given)]
 
 
 async def labels(connection: AsyncConnection, since: datetime, policy: str | None = None) -> dict[tuple[str, str], dict[str, int]]:

@@ -1,8 +1,10 @@
 """Policies: which revisions live workers have, and what each did in a day and a week."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from shlex import quote
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from pages.figures import figures_of
 from pages.listing import FIRST_BYTES
 from pages.page import Asked, Page, Route, Shown
 from pages.views.call import check_query
+from protocol.config import PolicyStep
 from protocol.errors import NotFound
 
 DAYS = (1, 7)
@@ -43,17 +46,20 @@ async def show_policy(asked: Asked) -> Page:
     name = asked.params["name"]
     filters = parse_filters([("policy", name), ("verdict", "block"), ("limit", str(BLOCKS))], of="tool-calls")
     since = datetime.now(UTC) - timedelta(days=DAYS[-1])
-    look, rows, (blocks, _), (why, is_cut) = await asyncio.gather(
+    look, rows, (blocks, _), (why, is_cut, counts) = await asyncio.gather(
         figures_of(asked.services).look(), _rows(asked, name), asked.services.reader.lines("tool-calls", filters, first=FIRST_BYTES),
         _reasons(asked, since, name),
     )  # fmt: skip
     held = {pair: n for pair, n in _held(look).items() if pair[0] == name}
-    if not rows["items"] and not held and not blocks and name not in asked.services.settings.config.policies:
+    steps = asked.services.settings.config.policies.get(name, ())
+    if not rows["items"] and not held and not blocks and not steps:
         raise NotFound(f"no policy named {spelled(name)[:80]} is configured or decided anything in the last {DAYS[-1]} days")
     items = [*rows["items"], *(_empty(*pair) for pair in sorted(held) if pair not in rows["known"])]
     values = {
         "policy": name, "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in items], "newest": rows["newest"],
         "is_known": look["workers"]["age_s"] is not None, "days": DAYS, "reasons": [one._asdict() for one in why[: of_record.MAX_REASONS]],
+        "parts": [{"use": step.use, "options": _json(step.options)} for step in steps], "rules": _rules(steps, counts),
+        "try_call": f"sluice check sluice.yaml --policy {quote(name)} --try-call bash '{_json({'command': 'ls'})}'",
         "reasons_more": len(why) > of_record.MAX_REASONS,
         "reasons_cut": is_cut, "most": of_record.MOST, "blocks": blocks, "histograms": _histograms(rows["judged"]),
         "waiting": [one for one in _waiting(look, _held(look)) if one["policy"] == name],
@@ -62,9 +68,30 @@ async def show_policy(asked: Asked) -> Page:
     return Page(template="policy.html", title=f"{spelled(name)[:60]} · policy", values=values, shown=shown)
 
 
-async def _reasons(asked: Asked, since: datetime, name: str) -> tuple[list[of_record.Reason], bool]:
+async def _reasons(asked: Asked, since: datetime, name: str) -> tuple[list[of_record.Reason], bool, list[tuple[str, str, int]]]:
     async with reading(asked.services.reader.engine) as connection:
-        return await of_record.reasons(connection, since, name)
+        why, is_cut = await of_record.reasons(connection, since, name)
+        return why, is_cut, await of_record.rules(connection, since, name)
+
+
+def _json(value: object) -> str:
+    # YAML has values that JSON has not
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _rules(steps: Sequence[PolicyStep], counts: Sequence[tuple[str, str, int]]) -> list[dict[str, Any]]:
+    """The rules of a policy: those that the configuration lists, in its order, then others that decided: of a preset, or of a revision of
+    before. Each with how often it decided."""
+    left = {(part, rule): n for part, rule, n in counts}
+    found = []
+    for step in steps:
+        for name, listed in step.options.items():
+            for place, rule in enumerate(listed if isinstance(listed, list | tuple) else ()):
+                if isinstance(rule, dict):
+                    own = str(rule.get("name") or f"{name}[{place}]")
+                    told = {key: value for key, value in rule.items() if key != "name"}
+                    found.append({"part": step.use, "list": name, "rule": own, "says": _json(told), "n": left.pop((step.use, own), 0)})
+    return found + [{"part": part, "list": "", "rule": rule, "says": None, "n": n} for (part, rule), n in left.items()]
 
 
 async def _rows(asked: Asked, name: str | None) -> dict[str, Any]:
