@@ -1,4 +1,4 @@
--- Migrations: f9ab4be750e995b2f3221c365a230941ddb1afa9e6fa7f4a80f5b2a87de6aea8
+-- Migrations: 2c76e71719b07c9e8a528e1f879248666a8eeb98bfb54acb4ec69b6796d5801c
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -1152,9 +1152,9 @@ FULL JOIN (
 ) e ON e.call_id = c.call_id
 LEFT JOIN (
     SELECT v.call_id, count(*) FILTER (WHERE v.is_tool) AS tool_calls,
-        count(*) FILTER (WHERE v.is_tool AND v.verdict NOT IN ('allow', 'replace')) AS refused,
+        count(*) FILTER (WHERE v.is_tool AND v.verdict = 'block') AS refused,
         count(*) FILTER (WHERE v.is_tool AND v.verdict = 'replace') AS replaced,
-        count(*) FILTER (WHERE NOT v.is_tool AND v.verdict NOT IN ('allow', 'replace')) AS blocks_refused,
+        count(*) FILTER (WHERE NOT v.is_tool AND v.verdict = 'block') AS blocks_refused,
         count(*) FILTER (WHERE NOT v.is_tool AND v.verdict = 'replace') AS blocks_replaced,
         count(*) FILTER (WHERE v.reason = 'fault') AS faults
     FROM (
@@ -1383,7 +1383,7 @@ CREATE VIEW public.call_log AS
    FROM ((public.calls c
      LEFT JOIN public.ends e ON ((e.call_id = c.call_id)))
      CROSS JOIN LATERAL ( SELECT (count(*))::integer AS tool_calls,
-            (count(*) FILTER (WHERE (COALESCE(b.verdict, t.verdict) <> 'allow'::text)))::integer AS tool_calls_blocked
+            (count(*) FILTER (WHERE (COALESCE(b.verdict, t.verdict) = 'block'::text)))::integer AS tool_calls_blocked
            FROM (public.tool_calls t
              LEFT JOIN public.blocks b ON (((b.call_id = t.call_id) AND (b.block = t.block))))
           WHERE (t.call_id = c.call_id)) n);
@@ -3043,4 +3043,4 @@ GRANT SELECT ON TABLE public.usage_hours TO sluice_writer;
 GRANT SELECT ON TABLE public.usage_hours TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0029');
+INSERT INTO public.alembic_version (version_num) VALUES ('0030');

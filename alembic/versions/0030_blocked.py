@@ -9,8 +9,8 @@ from db.migrations.first import first_views
 from db.migrations.indexing import change_briefly
 from db.migrations.usage import functions
 
-revision = "0029"
-down_revision = "0028"
+revision = "0030"
+down_revision = "0029"
 branch_labels = None
 depends_on = None
 
