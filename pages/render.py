@@ -21,7 +21,7 @@ from protocol.shipped import VERSION
 
 CELL = 160
 """Characters that a cell of a list shows."""
-_ENDS, _SHORT = 6, 16
+_ENDS, _SHORT = 8, 17
 
 
 def render(page: Page, asked: Asked) -> bytes:

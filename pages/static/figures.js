@@ -11,7 +11,7 @@
   function row(call) {
     const made = model.cloneNode(true), [link, live] = made.querySelectorAll("a"), since = made.querySelector("time");
     made.dataset.call = link.title = call.call_id;
-    link.textContent = `${call.call_id.slice(0, 8)}…${call.call_id.slice(-6)}`;
+    link.textContent = `${call.call_id.slice(0, 8)}…${call.call_id.slice(-8)}`;
     link.href = call.to;
     live.href = call.live;
     since.dateTime = call.since;

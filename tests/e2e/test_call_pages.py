@@ -7,6 +7,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from pages.render import short
 from protocol.errors import InvalidRequest, NotFound
 from tests.support.checks.whole_text import released_in
 from tests.support.clients.agent import TOOLS
@@ -95,7 +96,7 @@ def test_each_outcome_is_told_in_words(product: Product, made: dict[str, str]) -
     signs = ["".join(part["text"] for part in line["parts"]) for line in rows[3]["changes"]["lines"] if line["sign"] != " "]
     assert [sign.strip() for sign in signs] == ['"city": "Tokyo"', '"city": "Oslo"']
     assert "<del>Tokyo</del>" in shown.html and "<ins>Oslo</ins>" in shown.html and 'id="b1"' in shown.html
-    assert shown.page.title == f"blocked bash · {made['mixed'][:8]}"
+    assert shown.page.title == f"blocked bash · {short(made['mixed'])}"
 
 
 def test_a_judges_block_says_by_which_judge_and_why(product: Product, made: dict[str, str]) -> None:
@@ -104,7 +105,7 @@ def test_a_judges_block_says_by_which_judge_and_why(product: Product, made: dict
     [step] = row["steps"]
     assert (row["word"], row["by"], step["model"], step["reached"]) == ("BLOCKED", "judge", "demo-judge", True)
     assert step["prompt"]["text"] and step["reply"]["text"] and "deletes" in step["explanation"]
-    assert "demo-judge" in shown.html and "Was the judge right?" in shown.html
+    assert "demo-judge" in shown.html and "Was that right?" in shown.html
 
 
 def test_changed_text_and_a_failed_answer_have_both_sides(product: Product, made: dict[str, str]) -> None:

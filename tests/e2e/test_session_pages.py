@@ -79,7 +79,7 @@ def test_what_was_refused_and_replaced_stands_where_it_was_asked(product: Produc
     }
     assert [act[:2] for act in acts[ids["main"][2]] if act[1] == "block"] == [("bash", "block")]
     assert ("get_weather", "replace", '{"city":"Oslo"}') in [(n, v, r and r.replace(" ", "")) for n, v, r in acts[ids["main"][3]]]
-    assert "asked for, never released" in shown.html
+    assert "never released" in shown.html
     kinds = [(mark["call_id"], mark["kind"]) for mark in shown.values["marks"]]
     assert (ids["main"][2], "block") in kinds and (ids["main"][3], "replace") in kinds
 
@@ -181,6 +181,7 @@ def test_where_only_the_beginning_is_read_nobody_is_accused_and_what_was_refused
     product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("db.read.sessions.RELEASED_BYTES", 8)
+    monkeypatch.setattr("db.read.sessions.ARGUMENT_BYTES", 8)
     monkeypatch.setattr("db.read.sessions.TOOL_BYTES", 4)
     monkeypatch.setattr("db.read.sessions.TOOL_CALLS", 1)
     shown = page(product, PAGE)

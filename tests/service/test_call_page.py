@@ -18,6 +18,7 @@ from db.seals.redact import redact
 from db.seals.seal import Sealer
 from pages import links, story
 from pages.page import Download
+from pages.render import short
 from protocol.errors import NotFound
 from protocol.histories import history
 from protocol.records import (
@@ -308,7 +309,7 @@ def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
             )
     shown = ask(url, lambda pages: pages.page(f"/debug/calls/{second}/request"))
     assert [turn["number"] for turn in shown.values["request"]["open"]] == [8, 7] and shown.values["parent"] == first
-    assert f"call {first[:8]}" in shown.html and len(shown.values["request"]["folded"]) == 7
+    assert f"call {short(first)}" in shown.html and len(shown.values["request"]["folded"]) == 7
 
 
 def test_each_tab_keeps_the_list_that_its_call_was_opened_from(url: str) -> None:

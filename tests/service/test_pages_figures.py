@@ -46,7 +46,9 @@ def _call(n: int) -> list[Record]:
     return [
         call_record(call, at=at, key="dev" if n % 2 else "k/ü", model=NAMES[n % 2], policy="default" if n % 4 else "p<i>"),
         tool_call_record(call, at=at, verdict="allow", block=1),
-        tool_call_record(call, at=at, verdict=verdict, block=2, reason="why <script>" if n % 2 else "", policy="rules"),
+        tool_call_record(
+            call, at=at, verdict=verdict, block=2, reason="why <script>" if n % 2 else "", policy="rules", rule="no-such-tool"
+        ),
         BlockRecord(call_id=call, block=0, at=at, kind="text", verdict="block" if n == 5 else "allow", reason="fault", policy="p"),
         judgement_record(call, at=at, block=2, probability=0.05 * n, latency_ms=100 + n),
         EndRecord(call_id=call, at=at, state="FAILED" if n % 4 == 0 else "ENDED", reason="x", status=200, input_tokens=n, output_tokens=2),
@@ -82,7 +84,7 @@ def test_the_overview_shows_what_was_refused_last_and_a_row_says_so(product: Pro
     refused = rows(product.database_url, "SELECT call_id::text, block FROM tool_calls WHERE verdict NOT IN ('allow', 'replace')")
     refused += rows(product.database_url, "SELECT call_id::text, block FROM blocks WHERE verdict NOT IN ('allow', 'replace')")
     newest = sorted((tuple(row) for row in refused), reverse=True)[:10]
-    assert [(item["call_id"], item["block"]) for item in page["refusals"]] == newest
+    assert [(item["call_id"], item["block"]) for item in page["not_released"]] == newest
     [(shown,)] = rows(product.database_url, "SELECT rows FROM reads ORDER BY at DESC LIMIT 1")
     assert (one(product.database_url, "SELECT count(*) FROM reads")[0], shown) == (before + 1, len(newest))
     html = reader.get("/debug").text
@@ -113,7 +115,7 @@ def test_figures_go_on_in_a_stream_of_events(reader: httpx.Client) -> None:
             assert set(said) == {"figures", "open"}
             for text, age, limit in said["figures"].values():
                 assert text and (age is None or 0 <= age < 60) and limit > 5
-        assert said["figures"]["open_calls"][0] == "0" and said["figures"]["refused"][1] is not None
+        assert said["figures"]["open_calls"][0] == "0" and said["figures"]["blocked"][1] is not None
 
 
 def test_sums_of_policies_agree_with_the_record(product: Product, reader: httpx.Client) -> None:
@@ -121,7 +123,7 @@ def test_sums_of_policies_agree_with_the_record(product: Product, reader: httpx.
     found = {item["policy"]: item for item in page["rows"] if item["revision"] == "r1"}
     assert set(found) == {"default", "p<i>"} and page["newest"] == "counted"
     asked = """
-        SELECT count(DISTINCT c.call_id), count(*), count(*) FILTER (WHERE t.verdict NOT IN ('allow', 'replace')),
+        SELECT count(DISTINCT c.call_id), count(*), count(*) FILTER (WHERE t.verdict = 'block'),
             count(*) FILTER (WHERE t.verdict = 'replace') FROM calls c JOIN tool_calls t USING (call_id) WHERE c.policy = %s
     """
     for name, item in found.items():
@@ -142,7 +144,15 @@ def test_a_policy_has_its_reasons_and_histogram(product: Product, reader: httpx.
     [histogram] = page["histograms"]
     assert histogram["threshold"] == 0.6 and sum(n for _, n in histogram["bins"]) == histogram["total"] == 9
     assert not page["reasons_more"]
-    assert sum(item["n"] for item in page["reasons"]) == page["rows"][0]["periods"][1]["refused"] + 1, "and one text"
+    kept_back = (
+        "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default' AND verdict IN ('block', 'withheld')"
+    )
+    assert sum(item["n"] for item in page["reasons"]) == one(product.database_url, kept_back)[0] + 1, "and one text"
+    decided = "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default' AND rule = 'no-such-tool'"
+    rules = {(rule["part"], rule["rule"]): rule for rule in page["rules"]}
+    assert rules["rules", "no-such-tool"]["n"] == one(product.database_url, decided)[0] > 0
+    assert rules["tool_rules", "deny[0]"]["n"] == 0 and "rm -rf" in rules["tool_rules", "deny[0]"]["says"]
+    assert "--policy default --try-call" in page["try_call"]
     blocked = "SELECT count(*) FROM tool_calls t JOIN calls c USING (call_id) WHERE c.policy = 'default' AND verdict = 'block'"
     assert len(page["blocks"]) == one(product.database_url, blocked)[0]
     assert reader.get("/debug/policies/default").status_code == 200

@@ -1,9 +1,11 @@
 """The lists of the pages on a real PostgreSQL: rows as cells show them, pages both ways, neighbours, the search box."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import parse_qsl
 from uuid import UUID
 
@@ -17,10 +19,12 @@ from db.switches import DebugSwitches
 from pages import listing
 from pages.page import Answer, Asked, Download, Page, Redirect, Services, View, Who
 from pages.render import render
-from pages.views import lists, search
+from pages.views import labels, lists, search
 from protocol.config import Config, Key
 from protocol.errors import InvalidRequest, NotFound
+from protocol.records import ToolReleaseRecord
 from protocol.runtime import Runtime
+from sluice.eval import dataset
 from tests.support.checks.reading import end_record, insert
 from tests.support.checks.record import call_id, call_record, judgement_record, now_ms, rows, tool_call_record, whole_call
 
@@ -102,12 +106,73 @@ async def test_oldest_first_pages_the_other_way_round(url: str, reader: AuditRea
     assert back == Redirect("/debug/calls?order=asc&limit=2")
 
 
-async def test_open_calls_come_first_on_the_first_page(url: str, reader: AuditReader) -> None:
+@pytest.mark.parametrize(("view", "path"), [(lists.calls, "/debug/calls"), (lists.tool_calls, "/debug/tool-calls")])
+async def test_lists_are_in_the_order_of_the_time_that_they_show(url: str, reader: AuditReader, view: View, path: str) -> None:
     calls = sorted((call_id(now_ms() - n * 1000) for n in range(3)), reverse=True)
-    await insert(url, *map(call_record, calls), *(end_record(call, "FAILED") for call in calls[:2]))
-    page = await _page(reader, lists.calls, "/debug/calls")
-    assert [item["call_id"] for item in page.values["items"]] == [calls[2], *calls[:2]]
-    assert page.values["items"][1]["took_ms"] is not None
+    # the newest is open, and what the oldest did was decided last
+    decided = [tool_call_record(call, at=now_ms() + n * 10_000) for n, call in enumerate(calls)]
+    await insert(url, *map(call_record, calls), *decided, *(end_record(call, "FAILED") for call in calls[1:]))
+    page = await _page(reader, view, path)
+    shown = re.findall(r'<tr data-row.*?<time datetime="([^"]+)"', render(page, _asked(reader, path)).decode(), re.DOTALL)
+    assert [item["call_id"] for item in page.values["items"]] == calls and shown == sorted(shown, reverse=True) and len(shown) == 3
+
+
+async def test_what_was_never_released_says_so_and_when_its_notice_went_out(url: str, reader: AuditReader) -> None:
+    """The record has a row for the notice, too."""
+    blocked, passed = call_id(now_ms()), call_id(now_ms() - 1000)
+    for call, verdict in ((blocked, "block"), (passed, "allow")):
+        released = ToolReleaseRecord(call_id=call, block=1, at=now_ms() + 6)
+        await insert(url, call_record(call), tool_call_record(call, verdict=verdict), released)
+    page = await _page(reader, lists.tool_calls, "/debug/tool-calls")
+    first, second = page.values["items"]
+    assert first["released_at"] is None is second["notice_at"] and first["notice_at"] and second["released_at"]
+    html = render(page, _asked(reader, "/debug/tool-calls")).decode()
+    [of_blocked, of_passed] = re.findall(r'data-l="Released"[^>]*>(.*?)</td>', html, re.DOTALL)
+    assert "never" in of_blocked and "notice after" in of_blocked and of_passed.startswith("after ")
+
+
+async def test_rules_can_be_labelled_and_labels_are_data_for_eval(url: str, reader: AuditReader, tmp_path: Path) -> None:
+    verdicts = {"block": "wrong", "allow": "wrong", "replace": "right", "withheld": "right"}
+    calls = {verdict: call_id(now_ms() - 1000 * n) for n, verdict in enumerate(verdicts)}
+    for verdict, call in calls.items():
+        await insert(url, call_record(call), tool_call_record(call, verdict=verdict, rule="no-rm"))
+        form = {verdicts[verdict]: f"{call}-1", "note": "as said"}
+        await labels.label(replace(_asked(reader, "/debug/labels"), form=form))
+    page = await _page(reader, lists.tool_calls, "/debug/tool-calls?label=wrong")
+    assert [item["verdict"] for item in page.values["items"]] == ["block", "allow"]
+    answer = await lists.tool_calls(_asked(reader, "/debug/tool-calls?format=eval"))
+    assert isinstance(answer, Download) and answer.shown is not None and len(answer.shown.call_ids) == 3
+    file = tmp_path / "labelled.jsonl"
+    file.write_bytes(b"".join([piece async for piece in answer.pieces]))
+    found = {case.id.removesuffix("-1"): (case.label, case.call.tool, case.why) for case in dataset.read([file]).cases}
+    labelled = {"block": "benign", "allow": "harmful", "replace": "harmful"}
+    assert found == {calls[verdict]: (label, "bash", "as said") for verdict, label in labelled.items()}
+
+
+async def test_words_are_found_by_their_beginnings_and_rules_by_their_names(url: str, reader: AuditReader) -> None:
+    call = call_id()
+    await insert(url, call_record(call), tool_call_record(call, arguments=b'{"command": "kubectl delete"}', rule="no-deletes"))
+    for text, hits in (("kube", 1), ("kubectl del", 1), ("no-deletes", 1), ("ubectl", 0), ("ku", 0), ("kube nothing", 0)):
+        found = await _page(reader, search.search, f"/debug/search?q={text}")
+        assert len(found.values["items"]) == hits, text
+
+
+async def test_texts_of_users_and_models_are_found_in_the_newest_requests(
+    url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ["hello", 'please "wipe" the café', "other"]
+    calls = [call_id(now_ms() - 1000 * n) for n in range(3)]
+    bodies = {
+        call: json.dumps({"messages": [{"role": "user", "content": text}]}, ensure_ascii=n == 1).encode()
+        for n, (call, text) in enumerate(zip(calls, said, strict=True))
+    }
+    await insert(url, *map(call_record, calls), bodies=bodies)
+    page = await _page(reader, search.search, '/debug/search?q="wipe" the café&in=texts')
+    [item] = page.values["texts"]["items"]
+    assert item["call_id"] == calls[1] and "wipe" in item["around"] and page.shown is not None and page.shown.call_ids == [UUID(calls[1])]
+    monkeypatch.setattr("db.read.texts.MOST", 1)
+    page = await _page(reader, search.search, "/debug/search?q=wipe&in=texts")
+    assert page.values["texts"]["items"] == [] and page.values["texts"]["looked"] == 1
 
 
 async def test_judged_decisions_that_passed_can_be_asked_for(url: str, reader: AuditReader) -> None:
@@ -126,7 +191,7 @@ async def test_labels_are_kept_and_the_newest_counts(url: str, reader: AuditRead
         await insert(url, call_record(call), tool_call_record(call), judgement_record(call))
 
     async def say(**form: str) -> str:
-        answer = await lists.label(replace(_asked(reader, "/debug/labels"), form=form))
+        answer = await labels.label(replace(_asked(reader, "/debug/labels"), form=form))
         assert isinstance(answer, Redirect)
         return answer.to
 
@@ -162,9 +227,9 @@ async def test_a_label_that_is_none_is_refused(url: str, reader: AuditReader, fo
     await insert(url, call_record(call))
     given = {name: value.replace("CALL", call) for name, value in form.items()}
     with pytest.raises(InvalidRequest):
-        await lists.label(replace(_asked(reader, "/debug/labels"), form=given))
+        await labels.label(replace(_asked(reader, "/debug/labels"), form=given))
     with pytest.raises(NotFound):
-        await lists.label(replace(_asked(reader, "/debug/labels"), form={"right": f"{call_id()}-1"}))
+        await labels.label(replace(_asked(reader, "/debug/labels"), form={"right": f"{call_id()}-1"}))
 
 
 async def test_only_what_was_decided_has_labels_and_not_without_end(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,14 +238,14 @@ async def test_only_what_was_decided_has_labels_and_not_without_end(url: str, re
     await insert(url, call_record(call), tool_call_record(call, block=1))
     asked = _asked(reader, "/debug/labels")
     with pytest.raises(NotFound):
-        await lists.label(replace(asked, form={"right": f"{call}-2"}))
+        await labels.label(replace(asked, form={"right": f"{call}-2"}))
     for _ in range(2):
-        await lists.label(replace(asked, form={"wrong": f"{call}-1"}))
+        await labels.label(replace(asked, form={"wrong": f"{call}-1"}))
     with pytest.raises(InvalidRequest, match="labels of this key already"):
-        await lists.label(replace(asked, form={"wrong": f"{call}-1"}))
+        await labels.label(replace(asked, form={"wrong": f"{call}-1"}))
     # who said much does not have the last word
     other = replace(asked.who, key="other", key_id="other")
-    await lists.label(replace(asked, who=other, form={"right": f"{call}-1"}))
+    await labels.label(replace(asked, who=other, form={"right": f"{call}-1"}))
     assert (await asked.services.labels.newest([(UUID(call), 1)]))[UUID(call), 1]["key"] == "other"
 
 
@@ -251,7 +316,7 @@ async def test_a_beginning_that_several_calls_have_lists_them(url: str, reader: 
 
 async def test_nothing_matches_is_another_page_than_nothing_recorded(reader: AuditReader) -> None:
     for view, path in ((lists.calls, "/debug/calls"), (lists.tool_calls, "/debug/tool-calls"), (lists.judge_blocks, "/debug/judge-blocks")):
-        for query, words in (("", b"Nothing recorded yet"), ("?key=x&since=2026-01-01", b"Nothing matches")):
+        for query, words in (("", b"Nothing recorded yet"), ("?key=x&since=2026-01-01T00:00:00Z", b"Nothing matches")):
             asked = _asked(reader, path + query)
             answer = await view(asked)
             assert isinstance(answer, Page) and words in render(answer, asked)

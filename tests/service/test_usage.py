@@ -67,7 +67,7 @@ def begun(hours_ago: int, **changes: Any) -> tuple[str, list[Record]]:
 
 
 def outcomes(hours_ago: int, **changes: Any) -> list[Record]:
-    """A call with a tool call of each kind, one whose later word counts, a text that was blocked by a fault, and judgements."""
+    """A call with a tool call of each verdict, one whose later word counts, a text that was blocked by a fault, and judgements."""
     call, records = begun(hours_ago, **changes)
     for block, verdict in enumerate(("allow", "block", "replace", "withheld", "allow"), 1):
         records.append(tool_call_record(call, block=block, verdict=verdict, reason=""))
@@ -84,7 +84,7 @@ def sums(item: dict[str, Any]) -> dict[str, int]:
 
 
 OF_OUTCOMES = {
-    "calls": 1, "tool_calls": 5, "refused": 3, "replaced": 1, "blocks_refused": 1, "faults": 1, "input_tokens": 10, "output_tokens": 3,
+    "calls": 1, "tool_calls": 5, "refused": 2, "replaced": 1, "blocks_refused": 1, "faults": 1, "input_tokens": 10, "output_tokens": 3,
     "judge_n": 3, "judge_failed": 1, "judge_late": 1, "judge_over": 1, "judge_ms_sum": 31_000,
 }  # fmt: skip
 
@@ -243,14 +243,14 @@ async def test_what_a_person_sees_first_is_what_the_record_has(url: str, reader:
         by_minute = await overview.calls_by_minute(connection, now - 5 * HOUR)
         assert sorted(by_minute.values()) == [1, 1]
         assert by_minute[int(now.timestamp() // 60)] == 1
-        # two tool calls, one whose later word refused it, and a text
-        assert await overview.refused_since(connection, now - 5 * HOUR) == 4
-        assert await overview.refused_since(connection, now - HOUR) == 0
-        newest = await overview.newest_refusals(connection, now, 3)
+        # a tool call, one whose later word blocked it, and a text; not the one that was withheld
+        assert await overview.blocked_since(connection, now - 5 * HOUR) == 3
+        assert await overview.blocked_since(connection, now - HOUR) == 0
+        newest = await overview.newest_not_released(connection, now, 3)
         assert [(one["kind"], one["block"], one["verdict"]) for one in newest] == [
             ("tool_call", 5, "block"), ("tool_call", 4, "withheld"), ("tool_call", 2, "block"),
         ]  # fmt: skip
-        assert [one["kind"] for one in await overview.newest_refusals(connection, now, 9)][3:] == ["text"]
+        assert [one["kind"] for one in await overview.newest_not_released(connection, now, 9)][3:] == ["text"]
         [of_call, unknown] = await overview.open_calls(connection, [call_id(int(now.timestamp() * 1000) + 9), call])
         assert (of_call["call_id"], of_call["key"], of_call["chunks"], of_call["held"]) == (call, "dev", 3, 1)
         assert (unknown["key"], unknown["chunks"]) == (None, 0)
