@@ -34,7 +34,7 @@ _BECAME = {
     "block": "blocked", "replace": "changed and released", "withheld": "withheld", "discarded": "discarded", "allow": "released",
     "stays": "allowed and never released", "hold": "not decided yet",
 }  # fmt: skip
-_REFUSAL, _TOKEN_LIMIT = "refusal", "max_tokens"
+_REFUSAL, _TOKEN_LIMIT, _UNFINISHED = "refusal", "max_tokens", "unfinished"
 _NAMED, _NAME = 3, 60
 """Names of blocks with one verdict that a sentence has, and characters of each."""
 _SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED))
@@ -104,8 +104,10 @@ def happened(found: Overview) -> str:
         said = f"The model asked for {what}: {'; '.join(_became(found, rows, found.tools))}."
     else:
         said = "The model refused to answer." if call["stop_reason"] == _REFUSAL else "The model answered without tool calls."
-    if others := _became(found, rows, [n for n, row in rows.items() if n not in found.tools and row.verdict not in ("allow", "hold")]):
-        said += f" Of the rest of its answer, {'; '.join(others)}."
+    # a text that was never finished is cut, as all of its answer is
+    others = [n for n, row in rows.items() if n not in found.tools and row.verdict not in ("allow", "hold") and row.reason != _UNFINISHED]
+    if became := "; ".join(_became(found, rows, others)):
+        said += f" {became[0].upper()}{became[1:]}."
     if call["state"] == "FAILED":
         said += f" The answer was cut: {call['reason']}." if found.numbers else f" The call failed: {call['reason']}."
     elif call["stop_reason"] == _TOKEN_LIMIT:

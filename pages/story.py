@@ -133,6 +133,8 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
     }
     row["sentence"] = _sentence(found, number, row)
     row["because"] = _because(row)
+    if is_cut(row):
+        row["word"] = "CUT"
     # reasons that say no more than the words before them are not said twice
     row["said_why"] = "" if row["because"] or row["reason"] in _SAID else row["reason"]
     if tool is not None:
@@ -200,8 +202,8 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
     if row["kind"] == "tool":
         return _of_tool(found, number, row)
     got, verdict = row["got"], row["verdict"]
-    if verdict == "withheld" and row["reason"] == "unfinished" and row["went_out"]:
-        return f"{_behind(found, number, 'unfinished')}; what came of it was released"
+    if is_cut(row):
+        return f"{_behind(found, number, 'unfinished').replace('withheld', 'cut', 1)}; what came of it was released"
     if verdict == "allow":
         if row["kind"] == "thinking" and row["sealed_bytes"] and not row["characters"]:
             return "released as it came; nobody here can read it"
@@ -215,6 +217,11 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
         "discarded": "of an answer that was not chosen, never released",
         "hold": "being decided",
     }.get(verdict, _no_word(found))
+
+
+def is_cut(row: Mapping[str, Any]) -> bool:
+    """Did it end early, and go out as far as it came? No tool call does."""
+    return bool(row["kind"] != "tool" and row["verdict"] == "withheld" and row["reason"] == "unfinished" and row["went_out"])
 
 
 def _of_tool(found: Overview, number: int, row: Mapping[str, Any]) -> str:

@@ -241,7 +241,10 @@ def test_a_sentence_says_what_happened_the_gravest_first() -> None:
     )
     assert said(tool(0, "hold"), state="ACTIVE") == "The model asked for one tool call: bash was not decided yet."
     assert said(block(0, "block", policy="words", rule="r")) == (
-        "The model answered without tool calls. Of the rest of its answer, text was blocked by words, rule r."
+        "The model answered without tool calls. Text was blocked by words, rule r."
+    )
+    assert said(block(0, "withheld", reason="unfinished"), state="FAILED", reason="api_error") == (
+        "The model answered without tool calls. The answer was cut: api_error."
     )
     assert said(block(0), facts={"stop_reason": "refusal"}) == "The model refused to answer."
     assert said(block(0), facts={"stop_reason": "max_tokens"}).endswith("The answer was cut at its token limit.")

@@ -1,0 +1,103 @@
+"""What readers come for: on call at a time of day, one call before an auditor, labels by keyboard, a list on a phone."""
+
+import re
+from datetime import datetime
+
+import pytest
+
+from tests.browser.calls import Calls
+from tests.browser.conftest import NARROW, NewTab
+from tests.browser.tab import Tab
+from tests.browser.test_live_browser import Call
+from tests.support.servers.product import Product
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
+PHONE_PX = 140
+"""Of a row of a list on a phone, at most."""
+_OPENED = "a[data-open][href*='{}']"
+
+
+def test_what_was_tried_at_a_time_of_day_is_found_in_the_zone_that_is_shown(new_tab: NewTab, made: Calls) -> None:
+    tab = new_tab(zone="Asia/Kathmandu").open("/debug/tool-calls?verdict=block")
+    tab.page.click("[data-zone-switch]")
+    assert tab.page.inner_text("[data-zone-switch]") == "UTC+05:45"
+    assert "Since UTC+05:45" in tab.text
+    row = tab.page.locator("tr[data-row]", has=tab.page.locator(_OPENED.format(made["blocked"])))
+    at = datetime.fromisoformat(str(row.locator("time").get_attribute("datetime")))
+    clock = re.findall(r"\d\d:\d\d", row.locator("time").inner_text())[0]
+    assert clock != f"{at:%H:%M}"
+    # typed as it is read, into the filter
+    tab.page.fill("input[name=since]", clock)
+    tab.page.click("button.primary")
+    tab.page.wait_for_url("**since=*")
+    assert f"since={at:%Y-%m-%dT%H}%3A{at:%M}%3A00Z" in tab.path
+    assert tab.page.input_value("input[name=since]").endswith(f" {clock}:00") and clock in tab.page.inner_text(".chips")
+    assert row.count() == 1
+    # and into the box, from wherever one is
+    tab.page.fill("#find", clock)
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**until=*")
+    tab.page.get_by_role("link", name="Blocked").click()
+    tab.page.wait_for_url("**verdict=block*")
+    assert row.count() == 1 and tab.page.input_value("input[name=since]").endswith(f" {clock}:00")
+    tab.page.click("[data-zone-switch]")
+    assert tab.page.input_value("input[name=since]") == f"{at:%Y-%m-%d %H:%M}:00"
+    # what nobody changed is asked for again as it was
+    tab.page.click("button.primary")
+    assert f"since={at:%Y-%m-%dT%H}%3A{at:%M}%3A00Z" in tab.path
+
+
+def test_an_auditor_reads_what_happened_and_all_that_was_said(tab: Tab, made: Calls) -> None:
+    tab.open(f"/debug/calls/{made['long']}")
+    text = tab.page.inner_text(".block-row .said")
+    assert len(text.split()) >= 500 and "The first" not in tab.text
+    tab.open(f"/debug/calls/{made['blocked']}")
+    said = tab.page.inner_text(".happened")
+    assert said.startswith("The model asked for one tool call: bash was blocked by tool_rules, rule deny[0]."), said
+    block = tab.page.inner_text(".block-row.block")
+    assert "never released, the notice in its place went out" in block and "; released" not in block
+    tab.open(f"/debug/tool-calls?call_id={made['blocked']}")
+    assert "never\nnotice after" in tab.page.inner_text("td[data-l=Released]")
+
+
+def test_a_filter_that_is_wrong_leads_on(tab: Tab, made: Calls) -> None:
+    tab.open("/debug/tool-calls?since=lately&key=dev", status=400)
+    assert "since: must be a date or time" in tab.text and tab.page.get_by_role("link", name="Calls").count() == 1
+    tab.page.get_by_role("link", name="open the page without it").click()
+    assert tab.path == "/debug/tool-calls?key=dev"
+
+
+def test_a_rule_is_labelled_by_keyboard_and_enter_keeps_the_note_of_that_row(tab: Tab, made: Calls) -> None:
+    tab.open("/debug/tool-calls?limit=25")
+    for _ in range(3):
+        tab.page.keyboard.press("j")
+    row = str(tab.evaluate("document.querySelector('tr.at').id"))
+    tab.page.keyboard.press("x")
+    tab.page.wait_for_url(f"**#{row}")
+    assert tab.evaluate("document.querySelector('tr.at').id") == row
+    tab.page.keyboard.press("n")
+    tab.page.keyboard.type("harmless here")
+    with tab.page.expect_navigation():
+        tab.page.keyboard.press("Enter")
+    labelled = tab.page.locator("tr[data-row]", has_text="harmless here")
+    assert labelled.get_attribute("id") == row and "wrong" in labelled.inner_text()
+    assert tab.page.locator(f"tr[data-row]:not([id='{row}'])", has_text="by dev").filter(has_text="right").count() == 0
+
+
+def test_a_list_of_fifty_is_short_on_a_phone_and_the_judges_columns_are_wide_enough(new_tab: NewTab, made: Calls) -> None:
+    tab = new_tab(size=NARROW).open("/debug/tool-calls")
+    rows = tab.page.locator("tr[data-row]")
+    height = tab.evaluate("document.querySelector('table.list').offsetHeight")
+    assert rows.count() == 50 and height <= 50 * PHONE_PX, height
+    wide = new_tab().open(f"/debug/judge-blocks?call_id={made['judged']}")
+    widths = wide.evaluate("[...document.querySelectorAll('table.list th')].map(one => [one.textContent, one.offsetWidth])")
+    assert all(width >= 84 for _, width in widths), widths
+
+
+def test_a_live_view_says_when_its_call_is_over(tab: Tab, product: Product) -> None:
+    call = Call(product, "slowly with gap 40 ms, long 40")
+    tab.open(f"/debug/calls/{call.id}/live")
+    tab.page.locator("[data-live-state]", has_text="OVER").wait_for(timeout=20_000)
+    assert "The call is over. It has ended: complete." in tab.page.inner_text("[data-live-say]")
+    assert not tab.page.locator("[data-live-stop]").is_visible() and tab.page.title().startswith("over ·")
+    call.stop()
