@@ -15,6 +15,7 @@ from db.read.story import MOST_EVENTS, Overview
 from db.text import from_column
 from protocol.records import PASSED, STREAM_LOST, UNCLAIMED
 
+_BLOCKED = "blocked_by_policy"
 _ENDS = {
     "complete": "",
     "client_gone": "The client went away before its answer was complete.",
@@ -22,7 +23,7 @@ _ENDS = {
     STREAM_LOST: "Redis lost the call while it ran: what was not recorded by then is not known.",
     UNCLAIMED: "No policy worker ever began it, so nothing was sent to a model.",
     "stream_timeout": "No answer came from a policy worker in time.",
-    "refused": "The request was not accepted: nothing was sent to a model.",
+    _BLOCKED: "Nothing was sent to a model.",
     "overloaded": "It was shed: the gateway had no room for it.",
 }
 _IDENTIFIED = "identified"
@@ -96,6 +97,8 @@ def _counted(found: Overview) -> list[list[Any]]:
 def happened(found: Overview) -> str:
     """Return what happened in a few sentences, the gravest first."""
     rows, call = _last_words(found), found.call
+    if call["reason"] == _BLOCKED:
+        return "A policy blocked the request."
     if not found.numbers:
         said = "No answer has begun." if call["state"] == "ACTIVE" else "No answer is on record."
     elif found.tools:

@@ -141,7 +141,7 @@ def _event(item: Item) -> str:
 def _decided(item: Item) -> str:
     # a tool call's arguments are never sent before their end
     if item["reason"] == "unfinished" and "kind" in item:
-        return "its end never came; what came before it was sent"
+        return "cut: its end never came; what came before it was sent"
     words = [f"by {item['policy']}" if item["policy"] else "", str(item.get("rule") or worded(item["reason"] or ""))]
     return ": ".join(filter(None, [item["verdict"], ", ".join(filter(None, words))]))
 

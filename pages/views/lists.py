@@ -1,14 +1,16 @@
 """The lists: calls, the ledger of tool calls, and what judges blocked."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from db.filters import ListName
+from db.filters import ListName, created_at, parse_filters
 from db.labels import WORDS
 from db.read.items import JsonObject
+from db.read.usage import HOUR, Group, Span, usage
 from pages import links, listing
+from pages.axis import HOURS, axis, end_of
 from pages.listing import Listing
 from pages.page import Answer, Asked, Page, Redirect, Route, Shown
 from pages.views import labels
@@ -21,6 +23,8 @@ _FILTERS: dict[ListName, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "judge-blocks": (("q", "policy", "key", "session", "since", "until"), ("model", "name", "verdict", "call_id", "key_id")),
 }
 """Filters in sight, and those behind "More"."""
+_SUMMED = ("key", "model", "policy")
+"""Filters by which sums of hours are known."""
 _VERDICTS = {
     "tool-calls": (("All", None), ("Blocked", "block"), ("Replaced", "replace"), ("Withheld", "withheld"), ("Allowed", "allow")),
     "judge-blocks": (("Blocked", None), ("Replaced", "replace"), ("Allowed", "allow")),
@@ -28,8 +32,25 @@ _VERDICTS = {
 
 
 async def calls(asked: Asked) -> Answer:
-    """The calls, newest first."""
-    return await _list(asked, "calls", "calls.html", "Calls")
+    """The calls, newest first, below an axis of the hours around them."""
+    page = await _list(asked, "calls", "calls.html", "Calls")
+    return replace(page, values={**page.values, "axis": await _axis(asked)}) if isinstance(page, Page) else page
+
+
+async def _axis(asked: Asked) -> dict[str, Any] | None:
+    """The hours around a list of calls; None where it has filters by which nothing is summed up."""
+    given = {name: value for name, value in asked.query if value and name not in ("since", "until", "cursor")}
+    only = {Group(name): given[name] for name in _SUMMED if name in given}
+    if given.keys() - {*_SUMMED, "limit", "order"}:
+        return None
+    high = parse_filters([("until", asked.one("until"))], of="calls").high
+    end = end_of(created_at(high) if high else None, datetime.now(UTC))
+    found = await usage(asked.services.reader.engine, Span(end - HOURS * HOUR, end), (Group.HOUR,), only)
+
+    def link(since: str, until: str) -> str:
+        return links.with_query(links.CALLS, {**given, "since": since, "until": until})
+
+    return axis(found["items"], end, link)
 
 
 async def tool_calls(asked: Asked) -> Answer:

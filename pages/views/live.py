@@ -276,9 +276,9 @@ class _Follower:
             self._closed_at = self._closed_at or now
             is_late = now - self._closed_at > END_S
         if (end := following.end) is not None and (following.is_complete or is_late):
-            return _ended(f"The call is over. It has {end.state.lower()}: {end.reason}. Its story has all of it.", story, is_over=True)
+            return _ended(f"The call has {end.state.lower()}: {end.reason}. Its story has all of it.", story, is_over=True)
         if is_late:
-            return _ended("The call is over. Its story has all of it.", story, is_over=True)
+            return _ended("The call has ended. Its story has all of it.", story, is_over=True)
         if now > until:
             return _ended(f"Stopped after {MOST_S / 60:g} minutes: load the page again to go on.", story)
         return None

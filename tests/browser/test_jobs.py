@@ -98,6 +98,6 @@ def test_a_live_view_says_when_its_call_is_over(tab: Tab, product: Product) -> N
     call = Call(product, "slowly with gap 40 ms, long 40")
     tab.open(f"/debug/calls/{call.id}/live")
     tab.page.locator("[data-live-state]", has_text="OVER").wait_for(timeout=20_000)
-    assert "The call is over. It has ended: complete." in tab.page.inner_text("[data-live-say]")
+    assert "The call has ended: complete." in tab.page.inner_text("[data-live-say]")
     assert not tab.page.locator("[data-live-stop]").is_visible() and tab.page.title().startswith("over ·")
     call.stop()

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from pages.render import short
 from tests.browser.calls import Calls
 from tests.browser.conftest import NewTab
 from tests.browser.tab import Tab
@@ -121,6 +122,7 @@ def test_a_reader_labels_a_decision_and_says_why(new_tab: NewTab, made: Calls, j
 def test_the_search_box_finds_by_name(tab: Tab, made: Calls) -> None:
     for text, to in (
         (made["blocked"][:23], f"/debug/calls/{made['blocked']}"),
+        (short(made["blocked"]), f"/debug/calls/{made['blocked']}"),
         ("s-1", "/debug/sessions/dev/s-1"),
         ("dev", "/debug/keys/dev"),
     ):

@@ -248,6 +248,7 @@ def test_a_sentence_says_what_happened_the_gravest_first() -> None:
     )
     assert said(block(0), facts={"stop_reason": "refusal"}) == "The model refused to answer."
     assert said(block(0), facts={"stop_reason": "max_tokens"}).endswith("The answer was cut at its token limit.")
+    assert said(state="FAILED", reason="blocked_by_policy") == "A policy blocked the request."
     assert said(state="FAILED", reason="overloaded") == "No answer is on record. The call failed: overloaded."
 
 
@@ -258,7 +259,7 @@ def test_a_release_of_the_notice_is_not_one_of_the_call(verdict: str, went: bool
     assert (made["released_at"] is not None, made["notice_at"] is not None) == (went, notice)
 
 
-@pytest.mark.parametrize("reason", ["client_gone", "gateway_lost", "unclaimed", "stream_lost", "overloaded", "refused"])
+@pytest.mark.parametrize("reason", ["client_gone", "gateway_lost", "unclaimed", "stream_lost", "overloaded", "blocked_by_policy"])
 def test_how_a_call_ended_is_a_sentence(reason: str) -> None:
     assert head.head(call(state="FAILED", reason=reason), at(5000))["sentence"].endswith(".")
 

@@ -1,0 +1,60 @@
+"""A time axis above a list: what each hour had, as bars that lead to it. Pure. Must not know: the database, templates."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from db.read.items import JsonObject
+from db.read.items import time as iso
+
+HOURS = 48
+"""Hours of an axis."""
+HEIGHT, BELOW = 36, 12
+"""Of the bars of calls, and of those of blocks, which hang below the line."""
+_HOUR = timedelta(hours=1)
+
+
+def end_of(until: datetime | None, now: datetime) -> datetime:
+    """Return the hour that an axis ends with: that of the list's end, of now at most."""
+    last = now if until is None else min(until, now)
+    whole = last.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    return whole if whole == last else whole + _HOUR
+
+
+def axis(items: Sequence[JsonObject], end: datetime, link: Callable[[str, str], str]) -> dict[str, Any] | None:
+    """Return the bars of the hours before `end`, from sums by hour; None where nothing was. `link` makes the address of a time span."""
+    begin = end - HOURS * _HOUR
+    found = {item["hour"]: item for item in items}
+    most = max((item["calls"] for item in items), default=0)
+    blocks = max((_blocked(item) for item in items), default=0)
+    if not most:
+        return None
+    bars = []
+    for place in range(HOURS):
+        since, until = iso(begin + place * _HOUR) or "", iso(begin + (place + 1) * _HOUR) or ""
+        item = found.get(since)
+        if item is not None:
+            failed = _part(item["failed"], most, HEIGHT)
+            bars.append(
+                {
+                    "place": place,
+                    "since": since,
+                    "calls": item["calls"],
+                    "failed": item["failed"],
+                    "blocked": _blocked(item),
+                    "whole_px": max(failed, _part(item["calls"], most, HEIGHT)),
+                    "failed_px": failed,
+                    "blocked_px": _part(_blocked(item), blocks, BELOW),
+                    "to": link(since, until),
+                }
+            )
+    return {"since": iso(begin), "until": iso(end), "hours": HOURS, "bars": bars, "height": HEIGHT, "below": BELOW}
+
+
+def _blocked(item: JsonObject) -> int:
+    return int(item["refused"] + item["blocks_refused"])
+
+
+def _part(n: int, most: int, height: int) -> float:
+    """The pixels of so many: something is never nothing."""
+    return round(max(2.0, height * n / most), 1) if n else 0.0
