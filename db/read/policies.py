@@ -15,7 +15,7 @@ from protocol.records import PASSED
 
 MOST = 5_000
 """Refusals that are looked at, the newest: 23 ms at ten million chunks."""
-MAX_REASONS, MAX_RULES = 20, 200
+MAX_REASONS, MAX_RULES = 20, 30
 _REFUSED = f"call_id >= CAST(:low AS uuid) AND verdict NOT IN {PASSED}"
 _REPLACED = "call_id >= CAST(:low AS uuid) AND verdict = 'replace'"
 # a refusal of a tool call that came later stands in `blocks`, and then its first word does not count

@@ -122,13 +122,14 @@
   }
 
   const click = (selector) => { const found = document.querySelector(selector); if (found) found.click(); return Boolean(found); };
+  const label = (word) => click(`.at button[name="${word}"], .at button[name=label][value="${word}"]`);
   const help = () => { const dialog = document.getElementById("help"); if (dialog && !dialog.open) dialog.showModal(); return Boolean(dialog); };
   let going = 0;
   const KEYS = {
     "/": () => { const box = document.getElementById("find"); box?.focus(); box?.select(); return Boolean(box); },
     j: () => { step(1); return true; }, k: () => { step(-1); return true; },
     "[": () => click("a[rel=prev]"), "]": () => click("a[rel=next]"),
-    r: () => click('.at [data-label="right"]'), x: () => click('.at [data-label="wrong"]'), u: () => click('.at [data-label="unsure"]'),
+    r: () => label("right"), x: () => label("wrong"), u: () => label("unsure"),
     n: () => { const note = document.querySelector(".at input[name=note]"); note?.focus(); return Boolean(note); },
     d: () => click('a[data-go="diff"]'), w: () => click('a[data-go="wire"]'),
     y: () => { copy(linkHere()).then(() => say("Link copied"), () => say("Not copied")); return true; },

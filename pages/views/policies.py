@@ -59,6 +59,7 @@ async def show_policy(asked: Asked) -> Page:
         "policy": name, "rows": [one | {"held": held.get((one["policy"], one["revision"]), 0)} for one in items], "newest": rows["newest"],
         "is_known": look["workers"]["age_s"] is not None, "days": DAYS, "reasons": [one._asdict() for one in why[: of_record.MAX_REASONS]],
         "parts": [{"use": step.use, "options": _json(step.options)} for step in steps], "rules": _rules(steps, counts),
+        "most_rules": of_record.MAX_RULES,
         "try_call": f"sluice check sluice.yaml --policy {quote(name)} --try-call bash '{_json({'command': 'ls'})}'",
         "reasons_more": len(why) > of_record.MAX_REASONS,
         "reasons_cut": is_cut, "most": of_record.MOST, "blocks": blocks, "histograms": _histograms(rows["judged"]),

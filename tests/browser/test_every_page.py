@@ -31,7 +31,7 @@ _FOCUS = """() => { const on = document.activeElement; if (!on || on === documen
 _ALIKE = ("call-long", "call-whole", "call-messages", "tool-calls-blocked", "wire", "logs-policy", "search")
 """Pages that are made of nothing that others lack: looking takes seconds."""
 MAX_NODES = 3_000
-LIST_BYTES, LIST_PACKED = 100_000, 25_000
+LIST_BYTES, LIST_PACKED = 120_000, 25_000
 """Of a list of 50 with its sheets and scripts, and gzipped."""
 _CLOCKS = re.compile(r"\d+(\.\d+)? (ms|s|min|h)\b|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(\.\d+)?Z?|\d+")
 

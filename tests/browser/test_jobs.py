@@ -18,7 +18,7 @@ _OPENED = "a[data-open][href*='{}']"
 
 
 def test_what_was_tried_at_a_time_of_day_is_found_in_the_zone_that_is_shown(new_tab: NewTab, made: Calls) -> None:
-    tab = new_tab(zone="Asia/Kathmandu").open("/debug/tool-calls?verdict=block")
+    tab = new_tab(zone="Asia/Kathmandu").open("/debug/tool-calls?session=s-1&verdict=block")
     tab.page.click("[data-zone-switch]")
     assert tab.page.inner_text("[data-zone-switch]") == "UTC+05:45"
     assert "Since UTC+05:45" in tab.text
@@ -37,8 +37,9 @@ def test_what_was_tried_at_a_time_of_day_is_found_in_the_zone_that_is_shown(new_
     tab.page.fill("#find", clock)
     tab.page.keyboard.press("Enter")
     tab.page.wait_for_url("**until=*")
-    tab.page.get_by_role("link", name="Blocked").click()
-    tab.page.wait_for_url("**verdict=block*")
+    tab.page.fill("input[name=session]", "s-1")
+    tab.page.click("button.primary")
+    tab.page.wait_for_url("**session=s-1*")
     assert row.count() == 1 and tab.page.input_value("input[name=since]").endswith(f" {clock}:00")
     tab.page.click("[data-zone-switch]")
     assert tab.page.input_value("input[name=since]") == f"{at:%Y-%m-%d %H:%M}:00"

@@ -138,7 +138,7 @@ def _copied_link(tab: Tab) -> str:
 def _sees_the_refusal(tab: Tab) -> None:
     block = tab.page.locator("#b1")
     said = block.inner_text()
-    assert "asked for, never released" in said and "rm -rf /" in said and re.search("blocked", said, re.IGNORECASE), said
+    assert "never released" in said and "rm -rf /" in said and re.search("blocked", said, re.IGNORECASE), said
     assert "Sluice blocked the tool call 'bash'" in said
     box = block.bounding_box()
     assert box is not None and 0 <= box["y"] < tab.evaluate("innerHeight")
@@ -174,7 +174,7 @@ def test_each_outcome_has_its_own_words_without_a_script(new_tab: NewTab, made: 
         (
             "blocked",
             1,
-            ["1 blocked", "asked for, never released", "by rule", "The client got", "[Sluice blocked the tool call"],
+            ["1 blocked", "never released", "by rule", "The client got", "[Sluice blocked the tool call"],
         ),
         ("judged", 1, ["BLOCKED", "by judge", "demo-judge", "0.97", "0.60"]),
         ("upper", 1, ["1 replaced", "released, changed", "I AM THE DEMO MODEL"]),
@@ -296,7 +296,7 @@ def test_a_session_shows_each_turn_once_whatever_was_sent_again(tab: Tab, made: 
     turns = [text.strip() for text in tab.page.locator("section.turn pre").all_inner_texts()]
     assert [turns.count(text) for text in agent.TYPED] == [1] * len(agent.TYPED), turns
     assert tab.page.locator("article.row").count() == 11 and tab.page.locator("p.row.side").count() == 1
-    assert "History changed from turn 3 on" in tab.text and "asked for, never released" in tab.text
+    assert "History changed from turn 3 on" in tab.text and "never released" in tab.text
     tab.page.locator("figure.strip summary").click()
     tab.page.locator("figure.strip li a").first.click()
     assert re.search(r"#c\d+$", tab.path)
