@@ -39,7 +39,7 @@ from tests.support.checks.record import (
 TOOL_CALL_FIELDS = {
     "call_id", "tool_call_id", "index", "choice", "name", "arguments", "released_arguments", "executor", "form", "verdict", "reason",
     "policy", "rule", "policy_revision", "judge", "session", "key", "key_id", "model", "upstream", "created_at",
-    "decided_at", "released_at",
+    "decided_at", "released_at", "notice_at", "block",
 }  # fmt: skip
 
 
