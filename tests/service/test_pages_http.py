@@ -314,7 +314,8 @@ BAD = {
     200: ("search?q=%ed%a0%80", "sessions/dev/.."),
     303: (f"calls/{{{CALL}}}",),
     400: (
-        "calls?limit=0", "calls?limit=1e9", "calls?limit=-1", "calls?since=2026-02-01T00:00:00Z&until=2026-01-01T00:00:00Z", "calls?since=0000-01-01",
+        "calls?limit=0", "calls?limit=1e9", "calls?limit=-1",
+        "calls?since=2026-02-01T00:00:00Z&until=2026-01-01T00:00:00Z", "calls?since=0000-01-01",
         "calls?since=10000000000000", "calls?nobody=1", "calls?key=a&key=b", f"calls?key={'x' * 1001}", "calls?cursor=AAAA",
         "calls?cursor=%00", "tool-calls?cursor=../..", "calls/x", f"calls/{CALL.upper()}%20", f"calls/{'a' * 4000}", "calls/..%2f..%2fv1",
         f"calls/{CALL}/blocks/99999999999999999999", f"calls/{CALL}/blocks/-1", f"calls/{CALL}/wire?seq=-1", f"calls/{CALL}/diff?view=x",
