@@ -274,7 +274,7 @@ class Policy:
     decided beside the worker's loop, where they cannot delay others."""
 
     is_noop: bool = False
-    """True where it is meant to let everything pass. A series that can refuse nothing is an error unless one of its policies says so."""
+    """True where it is meant to let everything pass. A series that can block nothing is an error unless one of its policies says so."""
 
     context: Context
 

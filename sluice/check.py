@@ -90,7 +90,7 @@ def _idle(document: Document, name: str, made: Mapping[int, Sequence["Policy"]])
         for why in (policy.why_idle() for policy in several if not policy.is_noop):
             if why:
                 place, line = locate(document.root, ("policies", name, number))
-                yield Finding("warning", place, f"it can refuse nothing: {why}", line)
+                yield Finding("warning", place, f"it can block nothing: {why}", line)
 
 
 def _load(

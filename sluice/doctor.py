@@ -294,7 +294,7 @@ def _try_policies(config: Config, search_path: Sequence[str]) -> Iterator[Checke
             check_series(name, [make(step, search_path=search_path) for step in expanded(steps)])
             said = [("warning", f"a hook of the policies {name!r} fails, which blocks: {one.fault}") for one in tried if one.fault]
             if name == "default" and passes_everything(steps, search_path):
-                said.append(("warning", "the policies 'default' can refuse nothing: EVERYTHING PASSES"))
+                said.append(("warning", "the policies 'default' can block nothing: EVERYTHING PASSES"))
         except PolicyFailed as error:
             said = [("failed", error.message)]
         for state, sentence in said:

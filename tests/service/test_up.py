@@ -370,7 +370,7 @@ def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_co
         warnings = {(one["name"], one["message"].partition(": ")[0]) for one in json.loads(found)["checks"] if one["state"] == "warning"}
         assert code == 0 and warnings >= {
             ("configuration", "policies.judged.0.model"), ("configuration", "upstreams.mine.api_key_env"),
-            ("policies", "the policies 'default' can refuse nothing"),
+            ("policies", "the policies 'default' can block nothing"),
         }  # fmt: skip
         assert launcher.stop() == 0
 

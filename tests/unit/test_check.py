@@ -72,7 +72,7 @@ def test_a_series_that_can_refuse_nothing_is_a_mistake_unless_it_says_noop(steps
     if steps != "[]":
         assert said(f"policies:\n  default: {steps[:-1]}, {{use: noop}}]\n")[0].startswith("warning 2: policies.default: EVERYTHING PASSES")
         [found] = said(f"{decides}  other: {steps[:-1]}, {{use: tool_rules, deny: [{{}}]}}]\n")
-        assert found.startswith("warning 3: policies.other.0: it can refuse nothing: ") and why.partition(": ")[2] in found
+        assert found.startswith("warning 3: policies.other.0: it can block nothing: ") and why.partition(": ")[2] in found
 
 
 @pytest.mark.parametrize(
