@@ -16,7 +16,7 @@ from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolR
 from protocol.unclear import Changes, Unclear, follow
 
 __all__ = ["Unclear", "reconciled"]
-_FORM = ("dialect", "stream", "include_usage", "legacy_functions", "state")
+_FORM = ("dialect", "stream", "include_usage", "is_as_written", "legacy_functions", "state")
 """What the client's answer is written by."""
 _OWN_NAMES = {
     TextPart: frozenset(("type", "text")),

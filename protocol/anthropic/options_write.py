@@ -131,5 +131,5 @@ def write_account(draft: Draft, body: dict[str, Any]) -> None:
         body["metadata"] = {"user_id": sha256(request.user.encode("utf-8", "replace")).hexdigest()}
     if (tier := find_option(request.extra, "service_tier")) is not None:
         body["service_tier"] = "auto" if tier[1].value in USUAL_TIERS else "standard_only"
-        if tier[1].value not in ("auto", "standard"):
+        if tier[1].value not in (*USUAL_TIERS, "standard"):
             draft.drop(tier[0])

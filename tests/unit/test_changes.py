@@ -177,13 +177,14 @@ CHANGES: dict[str, list[tuple[Change, Check]]] = {
     "dialect": [(lambda r: msgspec.structs.replace(r, dialect="anthropic" if r.dialect == "openai" else "openai"), lambda c, u, b: False)],
     "stream": [(replacing(stream=True), lambda c, u, b: False)],
     "include_usage": [(replacing(include_usage=True), lambda c, u, b: False)],
+    "is_as_written": [(replacing(is_as_written=False), lambda c, u, b: False)],
     "legacy_functions": [(replacing(legacy_functions=True), lambda c, u, b: False)],
     "state": [(replacing(state=State("resp_1")), lambda c, u, b: False)],
     "verbosity": [(replacing(verbosity="low"), lambda c, u, b: False)],
     "max_tool_calls": [(replacing(max_tool_calls=3), lambda c, u, b: False)],
     "echo": [(replacing(echo={"a": 1}), lambda c, u, b: "a" not in b)],
 }
-REFUSED = {"dialect", "stream", "include_usage", "legacy_functions", "state", "verbosity", "max_tool_calls"}
+REFUSED = {"dialect", "stream", "include_usage", "is_as_written", "legacy_functions", "state", "verbosity", "max_tool_calls"}
 """Fields that a policy cannot change: the client's answer is written by them."""
 OF_CHAT = {"web_search", "system_messages"}
 """Fields that only chat/completions has."""

@@ -85,7 +85,7 @@ def test_a_second_owner_sends_what_the_first_found() -> None:
         (KeptAnswers("item", "msg_1"), 400, "item_not_found", "input"),
         (KeptAnswers("answers"), 400, "invalid_request", "previous_response_id"),
         (KeptAnswers("bytes"), 400, "invalid_request", "previous_response_id"),
-        (KeptAnswers("away"), 429, "audit_unavailable", None),
+        (KeptAnswers("away"), 503, "audit_unavailable", None),
         (KeptAnswers(before=[{"type": "message", "role": "user", "content": "x" * 3000}]), 400, "invalid_request", "previous_response_id"),
     ],
 )

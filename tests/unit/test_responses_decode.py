@@ -121,7 +121,7 @@ def longer(event: dict[str, Any], text: str = "Hello, more") -> None:
 def test_another_text_at_an_end_is_refused(event: str) -> None:
     made = json.loads(json.dumps(events([message("Hello")])))
     longer(at(made, event), "Help")
-    with pytest.raises(RemoteProtocolError, match="something else"):
+    with pytest.raises(RemoteProtocolError, match="differs from what it sent before"):
         decode(made)
 
 
@@ -288,7 +288,7 @@ def test_a_call_of_a_server_is_told_while_it_runs() -> None:
     call = only(found, BlockStart)[0]
     assert (call.name, call.body) == ("f", {"type": "mcp_call", "server_label": "box"}) and said(found) == {0: '{"a":1}'}
     assert only(decode([*made[:3], begun, *made[3:]]), BlockStart)[1].body["output"] == "found"
-    with pytest.raises(RemoteProtocolError, match="something else"):
+    with pytest.raises(RemoteProtocolError, match="differs from what it sent before"):
         decode([*made[:3], begun | {"arguments": "{}"}, *made[3:]])
     for field in ("name", "server_label"):
         with pytest.raises(RemoteProtocolError, match="two names"):
@@ -417,7 +417,7 @@ def test_a_computer_does_nothing_that_is_not_its_arguments() -> None:
     found = decode(events([call]))
     (start,) = only(found, BlockStart)
     assert json.loads(said(found)[0]) == {"actions": several} and start.body == {"item": "computer_call"}
-    with pytest.raises(RemoteProtocolError, match="twice"):
+    with pytest.raises(RemoteProtocolError, match="two actions"):
         decode(events([{**call, "action": {"type": "wait"}}]))
 
 
