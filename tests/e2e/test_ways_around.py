@@ -292,7 +292,7 @@ def test_a_client_gets_a_whole_turn_in_place_of_a_denied_provider_call(place: tu
     product, replay = place
     replay.answer(stream(ANTHROPIC["server tool"], cutting="events"))
     answer = post(product, client, "anthropic", new_session(), [{"role": "user", "content": "go"}], stream=True)
-    assert "and its result: rule 'deny[" in answer.text and "of the policy 'guard'" in answer.text
+    assert "and withheld its result: rule 'deny[" in answer.text and "of the policy 'guard'" in answer.text
     last = "data: [DONE]" if client == "openai" else '{"type":"message_stop"}'
     assert answer.text.rstrip().endswith(last)
     assert ('"finish_reason":"stop"' if client == "openai" else '"stop_reason":"end_turn"') in answer.text

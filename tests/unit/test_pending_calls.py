@@ -47,7 +47,7 @@ def test_it_asks_for_what_it_asks_for() -> None:
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_clients_without_a_word_for_it_are_told(dialect: DialectName) -> None:
     answer = run(dialect=dialect).feed(*pending(0)).finish()
-    assert answer.kinds == ["text"] and "asks first" in answer.text
+    assert answer.kinds == ["text"] and "asks for approval" in answer.text
     assert answer.rows("verdict", "reason", "executor") == [("block", "cannot_answer", "mcp_pending")]
 
 
