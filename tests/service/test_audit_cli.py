@@ -58,7 +58,7 @@ def lines_of(told: Any) -> list[str]:
 def test_a_terminal_shows_what_an_auditor_asks_first(call: str, columns: int) -> None:
     lines = lines_of(on_a_terminal("tool-calls", columns=columns))
     assert max(map(len, lines)) <= columns
-    for word in (call[:13], "dev", "bash", "block", "dang", "rm -rf /tmp/build"):
+    for word in (call[:13], "dev", "bash", "block", "dang", "rm -rf /tmp/build" if columns == 140 else "rm -rf"):
         assert word in lines[2], (word, lines)
     assert ("session" in lines[0].split()) == (columns == 140)
     assert "tool_judge" in lines[2] or columns == 80
