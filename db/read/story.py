@@ -38,6 +38,8 @@ MOST_EVENTS = 200
 MOST_BYTES = 12 * 2**20
 """Bytes on record up to which both sides of a call are decoded for its page, in however many pieces they came: 12 MiB are some 50,000
 of streamed text and take 0.7 s. Of a larger call as much is decoded, shared by the blocks of the page."""
+MOST_BLOCKS = 100
+"""Content blocks of such a call, at most: both sides are aligned block by block, which of thousands takes seconds."""
 EARLIER = 50
 """Calls of a session before one, among which the one that it goes on from is looked for."""
 MOST_COUNTED = 1_000

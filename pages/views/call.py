@@ -13,6 +13,7 @@ from db.read.export import export_lines
 from db.read.items import time as iso
 from db.read.queries import reading
 from db.read.story import (
+    MOST_BLOCKS,
     MOST_BYTES,
     MOST_COUNTED,
     Connection,
@@ -206,11 +207,11 @@ async def _rows(asked: Asked, found: Overview, numbers: Sequence[int], cut: Cut 
 
 
 async def _sides(asked: Asked, found: Overview, numbers: Sequence[int]) -> Sides:
-    """Decode both sides of a call, and of one past `MOST_BYTES` the beginnings of its blocks."""
+    """Decode both sides of a call, and of one past `MOST_BYTES` or `MOST_BLOCKS` the beginnings of its blocks."""
     dialects = in_order(upstream_dialect(asked, found.call["upstream"]))
     # who waits for others to decode holds no connection meanwhile
     async with decoding(found.size):
-        if found.size <= MOST_BYTES:
+        if found.size <= MOST_BYTES and len(found.numbers) <= MOST_BLOCKS:
             chunks, sent = await read_sides(asked, found)
             return await asyncio.to_thread(whole_sides, found, dialects, chunks, sent)
         firsts = {number: found.spans[number] for number in numbers if number in found.spans and number not in found.tools}
