@@ -107,7 +107,7 @@ def ask(product: Product, model: str, *, streams: bool = False, key: str = KEY) 
     answer = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20)
     call = product.audit(f"calls/{call_of(product, session)['call_id']}")
     # of the session there is always one
-    return answer, call | {"events": [event for event in call["events"] if event["kind"] != "identified"]}
+    return answer, call | {"events": [event for event in call["events"] if event["kind"] not in ("identified", "usage_estimated")]}
 
 
 def events(call: dict[str, Any]) -> list[str]:
