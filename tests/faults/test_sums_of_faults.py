@@ -95,4 +95,4 @@ def test_one_altered_digit_in_a_reply_ends_the_call(
     assert b"was changed between the policy worker and the gateway" in reader.received
     assert ended(record, reader.call_id) == ("FAILED", "stream_protocol_error")
     no_differences(record, reader.call_id)
-    assert [kind for kind, _, _ in events(record, reader.call_id)] == ["frame"]
+    assert [kind for kind, _, _ in events(record, reader.call_id)] == ["frame", "usage_estimated"]

@@ -24,6 +24,7 @@ from protocol.events import (
     MessageStop,
     Opaque,
     Ping,
+    RawDelta,
     SignatureDelta,
     TextDelta,
     UpstreamFailed,
@@ -271,6 +272,9 @@ def merged(events: list[Event]) -> dict[str, Any]:
                 pass
             case Opaque():
                 raise AssertionError(f"a client gets what is not modelled: {event.what}")
+            case RawDelta() if event.is_sealed:
+                # only the provider can read it
+                pass
             case BlockStop() | Ping():
                 pass
             case _:
