@@ -64,7 +64,8 @@ async def test_a_tool_call_has_exactly_the_promised_fields(url: str, reader: Aud
     assert (item["arguments"], item["released_arguments"]) == ('{"command": "rm -rf /tmp/build"}', None)
     assert set(item["judge"]) == {"model", "probability", "explanation", "prompt", "reply", "latency_ms", "attempts"}
     assert (item["session"], item["key"], item["policy_revision"]) == ("s-1", "dev", "r1")
-    assert item["created_at"] <= item["released_at"]
+    # it was blocked: what went out is the notice in its place
+    assert item["released_at"] is None and item["created_at"] <= item["notice_at"]
     assert item["created_at"].endswith("Z")
 
 
