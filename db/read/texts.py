@@ -1,7 +1,6 @@
 """Where a text stands in what clients sent: the newest requests are looked through, because nothing indexes them.
 
-A request repeats the conversation, so it has what users wrote and what models answered before. An index of it would take longer to write
-than all else of a call together. Must not know: words, templates.
+A request repeats the conversation, so it has what users wrote and what models answered before. Must not know: words, templates.
 """
 
 import json

@@ -200,6 +200,7 @@ async def test_a_job_of_the_version_before_is_answered(redis_url: str, queue: Ju
     job: dict[str, Any] = {"t": None, "f": "judge", "a": [msgspec.json.encode(ask).decode()], "k": {}, "et": 1}
     async with judging(runtime(redis_url)):
         await redis.psetex("arq:job:" + job_id, 20_000, msgspec.json.encode(job))
+        await redis.xadd(layout.call_key(call_id), {"b": "start"})
         await redis.zadd(layout.JUDGE_QUEUE, {job_id: time.time() * 1000})
         assert (await answer(redis, call_id)).error == ""
 

@@ -107,6 +107,7 @@ class QueueOfCalls(JudgeQueue):
     async def ask(self, call_id: str, *args: Any, **kwargs: Any) -> None:
         """Ask about a call."""
         await self._redis.call("XADD", layout.call_key(call_id), "*", "b", "start")
+        await self._redis.call("PEXPIRE", layout.call_key(call_id), 60_000)
         await super().ask(call_id, *args, **kwargs)
 
 
