@@ -47,7 +47,7 @@ async def test_what_redis_and_the_record_hold_is_shown(redis: Connection, redis_
     assert (one["call_id"], one["key"], one["revision"], one["chunks"], one["held"]) == (call, "dev", "r1", 1, 1)
     assert found["workers"]["roles"] == {"gateway": 0, "policy": 1}
     assert found["workers"]["held"] == [["default", "r1", 1], ["p@2", "r2", 1]]
-    assert found["redis"]["used"] > 0 and found["record"]["refused"] == 0 and len(found["record"]["per_minute"]) == figures.MINUTES
+    assert found["redis"]["used"] > 0 and found["record"]["blocked"] == 0 and len(found["record"]["per_minute"]) == figures.MINUTES
 
 
 async def test_a_call_whose_revision_no_worker_has_is_said_to_wait(redis: Connection, redis_url: str, url: str) -> None:
