@@ -275,6 +275,8 @@ class _Answer:
 def _told(status: int, headers: Mapping[bytes, bytes], *, with_limits: bool) -> dict[str, str]:
     """Return those headers of an upstream's answer that its client is sent, each held to a form that says nothing else."""
     forms = [_RETRY] * (status != 200) + [_LIMIT] * with_limits
+    if not forms:
+        return {}
     lines = [(name, value) for name, value in headers.items() if any(form.fullmatch(b"%b %b" % (name, value)) for form in forms)]
     return {name.decode(): value.decode() for name, value in lines}
 

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
+from protocol.bounds import MAX_UNRECORDED_BYTES
 from streams import layout
 from streams.connection import Connection
 from tests.support.waiting import wait_until
 from workers.policy import unrecorded
-from workers.policy.unrecorded import FIRST_BYTES, Unrecorded
+from workers.policy.unrecorded import Unrecorded
 
 SHARDS = 2
 
@@ -28,9 +29,8 @@ class Worker:
         self.redis.send_quiet("XADD", layout.audit_key(shard), "*", layout.BLOB, b"x")
         self.unrecorded.add(shard, key, size)
 
-    async def take(self, *, shard: int = 0, most: int = 100) -> None:
-        reader = ("GROUP", layout.AUDIT_GROUP, "writer", "COUNT", most)
-        await self.redis.call("XREADGROUP", *reader, "STREAMS", layout.audit_key(shard), ">")
+    async def take(self, *, shard: int = 0) -> None:
+        await self.redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "writer", "STREAMS", layout.audit_key(shard), ">")
 
 
 @pytest.fixture
@@ -49,38 +49,38 @@ async def worker(redis_url: str) -> AsyncIterator[Worker]:
 
 async def test_a_key_with_much_that_no_writer_took_is_held_until_one_does(worker: Worker) -> None:
     worker.release("b", 1000)
-    worker.release("a", FIRST_BYTES)
+    worker.release("a", MAX_UNRECORDED_BYTES)
     assert worker.held == []
     worker.release("a", 1)
     assert worker.held == ["a"]
     await worker.take()
     await wait_until(lambda: worker.held == [])
-    worker.release("a", FIRST_BYTES)
+    worker.release("a", MAX_UNRECORDED_BYTES)
     assert worker.held == [], "what was taken does not count any more"
 
 
 async def test_nobody_is_held_while_no_writer_takes_anything(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
-    worker.release("a", 2 * FIRST_BYTES)
+    worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     assert worker.held == ["a"]
     await wait_until(lambda: worker.held == [])
     for _ in range(3):
-        worker.release("a", 2 * FIRST_BYTES)
+        worker.release("a", 2 * MAX_UNRECORDED_BYTES)
         assert worker.held == []
         await asyncio.gather(*worker.tasks)
     await worker.take()
-    worker.release("a", 2 * FIRST_BYTES)
+    worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     await wait_until(lambda: not worker.unrecorded._stuck)
-    worker.release("a", 2 * FIRST_BYTES)
+    worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     assert worker.held == ["a"], "they take again"
 
 
 async def test_a_shard_whose_writer_is_away_changes_nothing_in_the_others(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
-    worker.release("a", 2 * FIRST_BYTES, shard=1)
+    worker.release("a", 2 * MAX_UNRECORDED_BYTES, shard=1)
     assert worker.held == ["a"]
     await wait_until(lambda: worker.held == [])
-    worker.release("b", 2 * FIRST_BYTES)
+    worker.release("b", 2 * MAX_UNRECORDED_BYTES)
     assert worker.held == ["b"], "its records wait for a writer that takes them"
     await worker.take()
     await wait_until(lambda: worker.held == [])
@@ -88,37 +88,11 @@ async def test_a_shard_whose_writer_is_away_changes_nothing_in_the_others(worker
 
 async def test_what_the_writer_of_one_shard_took_counts_no_more_whatever_the_others_do(worker: Worker) -> None:
     for shard in range(SHARDS):
-        worker.release("a", FIRST_BYTES, shard=shard)
+        worker.release("a", MAX_UNRECORDED_BYTES, shard=shard)
     assert worker.held == [], "a key has its share of each shard"
     await worker.take()
     await wait_until(lambda: worker.unrecorded._looking == {1})
-    worker.release("a", FIRST_BYTES)
+    worker.release("a", MAX_UNRECORDED_BYTES)
     assert worker.held == []
     worker.release("a", 1, shard=1)
     assert worker.held == ["a"]
-
-
-async def test_a_share_grows_while_the_writers_keep_up_and_begins_small_again(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unrecorded, "LAG_S", 10.0)
-    shares = worker.unrecorded._shares
-    worker.release("a", FIRST_BYTES + 1)
-    assert worker.held == ["a"]
-    # answered behind the first look
-    await worker.redis.call("PING")
-    worker.release("a", FIRST_BYTES + 1)
-    await worker.take(most=1)
-    await wait_until(lambda: worker.held == [])
-    assert shares[0] == 2 * FIRST_BYTES, "as much still waits as was too much before"
-    await worker.take()
-    await wait_until(lambda: not worker.unrecorded._looking)
-    assert shares[0] == FIRST_BYTES
-
-
-async def test_a_share_does_not_grow_while_the_writers_lag(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unrecorded, "LAG_S", -1.0)
-    for _ in range(3):
-        worker.release("a", 2 * FIRST_BYTES)
-        assert worker.held == ["a"]
-        await worker.take()
-        await wait_until(lambda: worker.held == [])
-        assert worker.unrecorded._shares[0] == FIRST_BYTES

@@ -1,10 +1,9 @@
 """Bounds what one API key has waiting for the audit writers, so that other keys' records, which are taken in order, do not wait behind it.
 
 A worker counts the bytes of records that it released for each key, by shard: each shard's stream has its own reader in a writer. When a key
-has many, the worker asks how far the writers are with that shard, and no longer counts what they have taken. A key with more than its
-share of one shard is held until then (`workers.policy.fair`), in all shards: its calls share one turn. The share begins small and doubles
-up to `MAX_UNRECORDED_BYTES` while the writers keep up: some records cost them far more than others of the same size. Where the writers of a
-shard take nothing at all, as while PostgreSQL is away, holding keys helps nobody: the stream is the backlog, with its own bound.
+has many, the worker asks how far the writers are with that shard, and no longer counts what they have taken. A key with more than
+`MAX_UNRECORDED_BYTES` in one shard is held until then (`workers.policy.fair`), in all shards: its calls share one turn. Where the writers
+of a shard take nothing at all, as while PostgreSQL is away, holding keys helps nobody: the stream is the backlog, with its own bound.
 """
 
 import asyncio
@@ -19,9 +18,8 @@ from streams.audit_stream import NO_ENTRY, EntryId
 from streams.connection import Connection, RedisError
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
-FIRST_BYTES = MAX_UNRECORDED_BYTES // 8
-LAG_S = 0.2
-"""Writers keep up that take in that time what waits for them. Otherwise shares are halved, down to `FIRST_BYTES`."""
+LOOK_BYTES = MAX_UNRECORDED_BYTES // 2
+"""Of one key in one shard, at which the worker looks how far the writers are."""
 LOOK_S = 0.05
 """How long it waits before it looks again: at 10 ms the looks took a fifth of what a chunk costs a worker."""
 STUCK_S = 1.0
@@ -34,8 +32,6 @@ class Unrecorded:
     def __init__(self, redis: Connection, shards: int, hold: Callable[[Collection[str]], None], spawn: Spawn) -> None:
         self._redis, self._hold, self._spawn = redis, hold, spawn
         self._waits = [Counter[str]() for _ in range(shards)]
-        self._shares = [FIRST_BYTES] * shards
-        """How many bytes a key may have waiting in each shard. At half of them the worker looks how far the writers are."""
         self._over = [set[str]() for _ in range(shards)]
         """The keys that are held for what they have in each shard."""
         self._taken: list[EntryId] = [NO_ENTRY] * shards
@@ -46,9 +42,8 @@ class Unrecorded:
         """Count what goes onto the audit stream of a shard now."""
         waits = self._waits[shard]
         waits[key] = found = waits[key] + size
-        share = self._shares[shard]
-        if found > share // 2:
-            if found > share:
+        if found > LOOK_BYTES:
+            if found > MAX_UNRECORDED_BYTES:
                 self._hold_all(shard)
             if shard not in self._looking:
                 self._looking.add(shard)
@@ -56,26 +51,22 @@ class Unrecorded:
 
     def _hold_all(self, shard: int) -> None:
         waits = {} if shard in self._stuck else self._waits[shard]
-        self._over[shard] = {key for key, size in waits.items() if size > self._shares[shard]}
+        self._over[shard] = {key for key, size in waits.items() if size > MAX_UNRECORDED_BYTES}
         self._hold(set().union(*self._over))
 
     async def _look(self, shard: int) -> None:
-        waits, now = self._waits[shard], asyncio.get_running_loop().time
+        waits = self._waits[shard]
         try:
-            while any(size > self._shares[shard] // 2 for size in waits.values()):
-                before, began = waits.copy(), now()
+            while any(size > LOOK_BYTES for size in waits.values()):
+                before = waits.copy()
                 await self._until_taken(shard)
                 waits -= before
-                share = self._shares[shard]
-                lags = now() - began > LAG_S
-                self._shares[shard] = max(FIRST_BYTES, share // 2) if lags else min(MAX_UNRECORDED_BYTES, share * 2)
                 self._hold_all(shard)
         except (StreamConnectionLost, RedisError):
             # it counts anew: what is released now is repeated first
             waits.clear()
             self._hold_all(shard)
         finally:
-            self._shares[shard] = FIRST_BYTES
             self._looking.discard(shard)
 
     async def _until_taken(self, shard: int) -> None:
