@@ -80,6 +80,7 @@ class Session(Awaiting):
         self._turn: TurnBuilder | None = None
         self._stored: Sequence[StoredTurn] = ()
         self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
+        self._asked: int | None = None
         self._streamed, self._is_uncounted = 0, False
         """Characters of the upstream's last answer, and whether that began and its counts are still to come."""
         self._sent = self._stopped = self._at_eof = self._is_paused = self._is_drained = False
@@ -262,10 +263,7 @@ class Session(Awaiting):
         if not self._is_uncounted:
             return None
         said, output = self._segment_usage, round(self._streamed / BYTES_PER_TOKEN)
-        asked = None
-        if said.input_tokens is None and self._approved is not None:
-            asked = estimate_tokens(self._approved)
-        more = Usage(asked, max(0, output - (said.output_tokens or 0)) or None)
+        more = Usage(self._asked if said.input_tokens is None else None, max(0, output - (said.output_tokens or 0)) or None)
         return self.spent.plus(more)
 
     def anew(self) -> "Session":
@@ -329,6 +327,9 @@ class Session(Awaiting):
         if isinstance(sent, Respond):
             self._stopped = True
         self._sent = True
+        if self._approved.stream and not DIALECTS[self._upstream.dialect].counts:
+            # others say with the first chunk what was asked
+            self._asked = estimate_tokens(self._approved)
         self._restorer = None
         if translated is not None and translated.restore != Restore():
             self._restorer = Restorer(translated.restore, fits=self._blocks.fits)
