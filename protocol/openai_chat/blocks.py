@@ -91,8 +91,10 @@ class Blocks:
 
     def executed(self, tools: Any, events: list[Event]) -> None:
         """Add the calls that Groq's compound models ran. A stream says each of them again when it has a result."""
-        for tool in tools if isinstance(tools, list) else ():
-            number = tool.get("index") if isinstance(tool, dict) else None
+        for place, tool in enumerate(tools if isinstance(tools, list) else ()):
+            if not isinstance(tool, dict):
+                continue
+            number = tool.get("index", place)
             if not isinstance(number, int) or number in self._executed:
                 continue
             self._executed.add(number)

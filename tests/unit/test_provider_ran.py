@@ -39,7 +39,8 @@ def test_tools_that_groq_s_compound_models_ran_are_calls_on_record_once(client: 
         chunks.append({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
         sent = b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
     else:
-        message = {"role": "assistant", "content": "hi", "executed_tools": EXECUTED}
+        unnumbered = [{name: value for name, value in tool.items() if name != "index"} for tool in EXECUTED]
+        message = {"role": "assistant", "content": "hi", "executed_tools": unnumbered}
         sent = json.dumps({"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()
     answer = answered("openai", client, sent, streams=streams)
     assert calls(answer) == [
