@@ -191,6 +191,8 @@ class Asker:
     async def __aenter__(self) -> "Asker":
         await asyncio.gather(self._redis.open(), self._sub.open())
         await self._sub.call("SUBSCRIBE", layout.facts_channel(self._call_id))
+        # a call without its stream is over, and nothing is kept for it
+        await self._redis.call("XADD", layout.call_key(self._call_id), "*", "kind", "bench")
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -135,6 +135,7 @@ ROWS = [(*names(where)[0].split(" "), role) for where, role, _ in tables(PAGE, "
 """Method, path and role. Pages, which ask for a login, are tried in tests/service/test_pages_http.py."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path", "role"), ROWS)
 def test_a_path_answers_those_with_its_role_alone(asked: Asked, method: str, path: str, role: str) -> None:
     known = {"/v1/models/ID": "demo", "/v1/responses/ID": asked.kept, "/v1/responses/ID/input_items": asked.kept}
@@ -274,6 +275,7 @@ def test_every_response_header_is_on_the_page(asked: Asked) -> None:
     assert said - found == {"x-should-retry", "retry-after"}
 
 
+@pytest.mark.slow
 def test_errors_have_the_form_of_their_dialect(asked: Asked) -> None:
     [example] = re.findall(r"```json\n(.*?)```", section(PAGE, "Errors"), re.DOTALL)
     ours, theirs = (json.loads(line) for line in example.splitlines())

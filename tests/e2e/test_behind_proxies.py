@@ -101,6 +101,7 @@ def sent_in_two(
     return Answers(data).whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offer", OFFERS)
 def test_no_answer_is_shifted(port: int, offer: str) -> None:
     """The body of each attack is a slow request. A proxy passes it on behind the head, which was answered if that counts as a request; and

@@ -50,6 +50,7 @@ def failing(
     return raised.value, call_of(product, session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("upstream", DIALECTS)
 @pytest.mark.parametrize("mode", ["iterate", "helper"])

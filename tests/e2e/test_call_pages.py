@@ -83,6 +83,7 @@ def page(product: Product, url: str) -> Shown:
     return ask(product, lambda pages: pages.page(url))
 
 
+@pytest.mark.slow
 def test_each_outcome_is_told_in_words(product: Product, made: dict[str, str]) -> None:
     shown = page(product, f"/debug/calls/{made['mixed']}")
     rows = shown.values["rows"]

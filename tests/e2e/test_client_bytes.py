@@ -110,6 +110,7 @@ def asking(dialect: str, model: str, *, streamed: bool = True, tools: bool = Fal
     return path, body | ({"tools": [TOOLS[dialect]]} if tools else {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("kind", ["text", "allowed", "blocked", "whole"])
 def test_text_tool_calls_and_whole_answers(place: tuple[Product, Replay], dialect: Any, kind: Kind) -> None:
@@ -208,6 +209,7 @@ def test_an_answer_whose_worker_gives_it_up(place: tuple[Product, Replay]) -> No
     assert [piece["kind"] for piece in written][-1] == "frame" and all(piece["relayed"] for piece in written)
 
 
+@pytest.mark.slow
 def test_a_request_that_no_worker_takes(place: tuple[Product, Replay]) -> None:
     product, _ = place
     [worker] = product.of("policy")

@@ -77,6 +77,7 @@ class Client:
         return self.came
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_client_that_sends_no_more_gets_its_whole_answer(product: Product, dialect: DialectName, streams: bool) -> None:

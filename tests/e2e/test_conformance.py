@@ -33,6 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         checks.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", list(ALL))
 def test_every_client_is_told_what_the_upstream_said(place: tuple[Conformance, Replay], seed: int, name: str, client: DialectName) -> None:

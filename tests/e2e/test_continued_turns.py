@@ -61,6 +61,7 @@ def reply(content: list[dict[str, Any]], reason: str, tokens: tuple[int, int], *
     return stream(framed("anthropic", [json.dumps(e) for e in events]), cutting="events")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_paused_turn_goes_on_for_an_openai_client_as_one_message(place: tuple[Product, Replay], mode: Mode) -> None:
     product, replay = place

@@ -64,6 +64,7 @@ def asking(product: Product, client: DialectName, mode: Mode, messages: Any, pol
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("client", "first", "second"),

@@ -36,6 +36,7 @@ def limits_of(pid: int) -> tuple[int, int]:
     return resource.prlimit(pid, resource.RLIMIT_NOFILE)
 
 
+@pytest.mark.slow
 def test_the_soft_limit_is_raised_to_the_hard_one(product: Product) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     (gateway,) = product.start("gateway", limit="-S -n 64")
@@ -54,6 +55,7 @@ async def asked(client: httpx.AsyncClient, key: str) -> int:
     return answer.status_code
 
 
+@pytest.mark.slow
 def test_past_its_descriptors_a_gateway_answers_503_and_resets_nobody(product: Product) -> None:
     (gateway,) = product.start("gateway", limit=f"-n {FEW}")
 
@@ -72,6 +74,7 @@ def test_past_its_descriptors_a_gateway_answers_503_and_resets_nobody(product: P
         assert client.post(PATHS["openai"], json=request("hello"), headers={"authorization": f"Bearer {KEY}"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_idle_connections_of_clients_make_room(product: Product) -> None:
     (gateway,) = product.start("gateway", limit=f"-n {FEW}")
     with_connection = [httpx.Client(base_url=product.url, timeout=10) for _ in range(2 * FEW)]

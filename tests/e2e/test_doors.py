@@ -208,6 +208,7 @@ def assert_let_in(asked: Asked, door: str, monkeypatch: pytest.MonkeyPatch) -> N
             assert asked.body["anthropic_version"] == "bedrock-2023-05-31" and "model" not in asked.body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("door", DOORS)
 def test_one_call_passes_and_one_is_blocked(place: Place, door: str, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,6 +267,7 @@ def test_a_region_that_is_not_there_is_on_record(place: Place) -> None:
     assert "upstream_dns" in shown and "bedrock-runtime.xx-nowhere-1.invalid" in shown
 
 
+@pytest.mark.slow
 def test_an_expired_token_is_read_again_and_no_secret_is_kept(place: Place) -> None:
     """The file is replaced while the product runs, so this comes last; then all that it kept and wrote is looked through."""
     said = json.dumps({"message": f"{FIRST}, {FILE_SECRET} and AKIAFILE4713 have expired"}).encode()

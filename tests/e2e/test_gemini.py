@@ -37,6 +37,7 @@ def reply(mode: Mode, *parts: dict[str, Any], seed: int = 0) -> Reply:
     return stream(body_of(*(answer(part, finish=None) for part in parts), answer()), cutting="random", seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(

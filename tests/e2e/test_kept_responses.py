@@ -56,6 +56,7 @@ def ask(client: openai.OpenAI, *, whole: bool, **said: Any) -> Any:
         return running_.get_final_response()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False])
 def test_three_turns_with_a_block_in_the_middle(place: Place, client: openai.OpenAI, whole: bool) -> None:
     _, replay = place
@@ -89,6 +90,7 @@ def test_three_turns_with_a_block_in_the_middle(place: Place, client: openai.Ope
     assert [item.type for item in listed] == [*(item.type for item in listed.data), "message", "message"], "over pages"
 
 
+@pytest.mark.slow
 def test_who_may_go_on_with_what(place: Place, client: openai.OpenAI) -> None:
     _, replay = place
     replay.answer(answered([message("Hi.")], whole=True))

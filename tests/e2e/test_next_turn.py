@@ -132,6 +132,7 @@ def first(
     return turns, said
 
 
+@pytest.mark.slow
 @pairs
 def test_the_only_call_is_blocked(
     product: Product, upstream: Replay, client: DialectName, upstream_dialect: DialectName, mode: Mode

@@ -28,6 +28,7 @@ def mapped_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
 
 
+@pytest.mark.slow
 def test_a_body_that_no_memory_is_left_for_gets_503(product: Product) -> None:
     (gateway,) = product.of("gateway")
     said, reset = list[tuple[int, str]](), list[str]()

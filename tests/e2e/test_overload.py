@@ -51,6 +51,7 @@ def begin(folder: Path, redis_url: str, database_url: str, server: Replay, limit
     return product
 
 
+@pytest.mark.slow
 def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
     upstream.answer(Reply(ANSWER))
     product = begin(tmp_path, redis_url, database_url, upstream, {"claim_s": 0.3, "queue": 3}, "gateway", "audit")
@@ -73,6 +74,7 @@ def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upst
         product.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.case("D3")
 def test_the_record_is_too_far_behind(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
     upstream.answer(Reply(ANSWER))

@@ -104,6 +104,7 @@ def test_a_parameter_that_nobody_knows_passes_only_where_the_operator_says_so(pl
     assert "bar" not in replay.asked[0].body
 
 
+@pytest.mark.slow
 def test_a_client_that_goes_away_in_a_continued_turn_ends_its_second_request(place: Place) -> None:
     product, replay = place
     first = MESSAGE | {"content": [{"type": "text", "text": "Searching."}, CALL], "stop_reason": "pause_turn"}

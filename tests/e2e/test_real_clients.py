@@ -73,6 +73,7 @@ def answers_of(product: Product, known: dict[str, dict[str, Any]], script: str) 
     return known[script]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "model", "mode"), NODE_CASES)
 def test_a_client_in_javascript(product: Product, node_answers: dict[str, dict[str, Any]], script: str, model: str, mode: str) -> None:
     said = answers_of(product, node_answers, script)[f"{model} {mode}"]
@@ -189,6 +190,7 @@ def node_objects(product: Product) -> dict[str, dict[str, Any]]:
     return run_script(installed(), "objects.mjs", {"url": product.url, "key": KEY, "words": QUICK, "cases": cases})
 
 
+@pytest.mark.slow
 def test_the_default_of_vercels_openai_is_responses(node_objects: dict[str, dict[str, Any]]) -> None:
     assert "demo model" in node_objects["vercel-openai responses"].get("got", "")
 

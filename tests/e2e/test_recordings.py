@@ -57,6 +57,7 @@ def said(chunks: list[bytes]) -> list[bytes]:
     return [chunk.strip(b"\r\n") for chunk in chunks if chunk.strip(b"\r\n")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
 def test_each_event_of_a_stream_is_one_chunk(place: tuple[Product, Replay], seed: int, name: str) -> None:
     recording = ALL[name]

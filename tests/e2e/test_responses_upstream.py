@@ -65,6 +65,7 @@ def check_second(asked: list[Any], call_id: str) -> None:
     assert "rm -rf" not in json.dumps(second) and "It was not executed" in json.dumps(second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_chat_client_loops(place: Place, whole: bool) -> None:
     product, replay = place

@@ -56,6 +56,7 @@ def typed_of(shown: Shown) -> list[str]:
     return [part["text"] for turn in turns if turn["role"] == "user" for part in turn["parts"] if part["kind"] == "text"]
 
 
+@pytest.mark.slow
 def test_of_12_calls_each_turn_is_there_once(product: Product, ids: dict[str, list[str]]) -> None:
     shown = page(product, PAGE)
     assert sorted(typed_of(shown)) == sorted(["name this: mend the tests", *TYPED])

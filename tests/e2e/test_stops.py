@@ -75,6 +75,7 @@ def test_all_workers_of_a_role_stop_at_once_and_no_call_ends_early(tmp_path: Pat
         assert {end.end[:2] for end in hold_invariants(product, readers).values()} == {("ENDED", "complete")}
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_left_calls_and_is_told_to_stop_before_it_took_them_loses_none(
     tmp_path: Path, redis_url: str, database_url: str
 ) -> None:
@@ -106,6 +107,7 @@ def orders(seed: int) -> list[tuple[Role, ...]]:
     return [ROLES, ROLES[::-1], chance]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart_s", [0.0, 0.4])
 @pytest.mark.parametrize("which", range(3))
 def test_all_roles_stop_and_all_calls_complete(
@@ -120,6 +122,7 @@ def test_all_roles_stop_and_all_calls_complete(
         assert {end.end[:2] for end in hold_invariants(product, readers).values()} == {("ENDED", "complete")}
 
 
+@pytest.mark.slow
 def test_workers_are_replaced_one_by_one_and_no_call_ends(tmp_path: Path, redis_url: str, database_url: str) -> None:
     with replayed(tmp_path, redis_url, database_url, made) as (product, replay):
         old = product.of("policy") + product.start("policy")

@@ -80,6 +80,7 @@ def round_trip(place: tuple[Product, Replay], mode: Mode, content: list[dict[str
     return body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_case_8_the_second_request_begins_its_turn_with_the_exact_thinking(place: tuple[Product, Replay], mode: Mode) -> None:
     content = unique([THINKING, REDACTED, USE], f"think_{mode}")

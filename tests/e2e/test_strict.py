@@ -50,6 +50,7 @@ def waiting_call(store: Any) -> str | None:
     return newest_call(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["chat/completions", "messages"])
 def test_every_byte_was_committed_before_the_client_had_it(product: Product, path: str) -> None:
     body = {"model": "demo", "stream": True, "max_tokens": 99, "messages": [{"role": "user", "content": "long 60 slowly, with a gap 5 ms"}]}

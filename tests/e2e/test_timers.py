@@ -47,6 +47,7 @@ def test_a_silent_upstream_shows_life_in_the_clients_dialect(product: Product) -
             assert text.count(sign) >= 2 and "word3" in text, path
 
 
+@pytest.mark.slow
 def test_a_key_has_its_own_time_until_a_keepalive(tmp_path: Path, redis_url: str, database_url: str) -> None:
     config = base_config()
     config["limits"] |= {"keepalive_s": 20.0}
@@ -65,6 +66,7 @@ def test_a_key_has_its_own_time_until_a_keepalive(tmp_path: Path, redis_url: str
     assert sooner >= 1 and later == 0
 
 
+@pytest.mark.slow
 def test_silent_workers_end_the_call_with_an_error_frame(product: Product) -> None:
     (worker,) = product.of("policy")
     body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 500 slowly, with a gap 20 ms"}]}

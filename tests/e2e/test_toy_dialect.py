@@ -104,6 +104,7 @@ def said(events: list[Event]) -> tuple[str, str, str]:
     return text, arguments, next(str(e.stop_reason) for e in events if isinstance(e, MessageStop))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize(("client", "upstream"), PAIRS)
 def test_an_answer_crosses(place: Place, client: str, upstream: str, streams: bool) -> None:

@@ -114,6 +114,7 @@ def events(call: dict[str, Any]) -> list[str]:
     return [event["kind"] for event in call["events"]]
 
 
+@pytest.mark.slow
 def test_a_request_on_a_connection_that_the_provider_closed_is_sent_once_more_and_that_is_on_record(
     product: Product, closing: Closing
 ) -> None:
@@ -165,6 +166,7 @@ def test_why_an_upstream_failed_is_on_record_and_in_the_log(
     assert f"({code}, " in told and " failed in " in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 402])
 def test_a_refused_key_names_where_it_comes_from_to_the_operator_alone(product: Product, replay: Replay, status: int) -> None:
     replay.answer(Reply(b'{"error":{"message":"Incorrect API key provided: sk-none"}}', status=status))

@@ -123,6 +123,7 @@ def test_error_answers_that_are_not_the_dialects(
     assert "html" not in failed.error["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.case("U5")
 @crossed
 @pytest.mark.parametrize(
@@ -201,6 +202,7 @@ def test_silence_within_a_stream_is_bounded(product: Product, upstream: Replay, 
     assert recorded_bytes(product, call["call_id"]) == half
 
 
+@pytest.mark.slow
 @pytest.mark.case("U2")
 @pytest.mark.parametrize("provider", DIALECTS)
 def test_u2_a_drip_ends_with_the_calls_time(product: Product, upstream: Replay, provider: DialectName) -> None:

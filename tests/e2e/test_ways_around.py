@@ -165,6 +165,7 @@ def denied(product: Product, session: str) -> list[str]:
     return [c["verdict"] for c in listed if DANGER in (c["arguments"] or "")]
 
 
+@pytest.mark.slow
 @pytest.mark.case("U7")
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])

@@ -126,6 +126,7 @@ TARGETS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.case("C7")
 @pytest.mark.parametrize("key", [None, CLIENT_KEY], ids=["no key", "a client's key"])
 @pytest.mark.parametrize("target", TARGETS)

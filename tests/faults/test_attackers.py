@@ -112,6 +112,7 @@ async def uploads(product: Product, count: int, size: int) -> AsyncIterator[list
             writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_uploads_that_do_not_end(product: Product, figure: Figure) -> None:
     """Before: RSS 110 -> 483 MB by 25 of them, for as long as half an hour."""
     before, most = resident_mb(product), 0.0
@@ -132,6 +133,7 @@ async def test_uploads_that_do_not_end(product: Product, figure: Figure) -> None
     assert watch.longest_silence_s < SILENCE_S
 
 
+@pytest.mark.slow
 async def test_an_upload_has_a_time_though_it_never_stands_still(product: Product) -> None:
     """Before: a byte every few seconds kept 16 MiB for half an hour."""
     reader, writer = await asyncio.open_connection("127.0.0.1", product.port)

@@ -11,6 +11,7 @@ from tests.support.upstreams.kinds import KINDS
 FOR_EVER_S = 3600.0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 async def test_a_call_that_waits_for_its_commit_ends_the_pause(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers.audit.writer, "NAP_S", FOR_EVER_S)

@@ -101,6 +101,7 @@ def files_with_secret(url: str) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.case("A2")
 def test_a2_a_redacted_call_is_nowhere_and_still_verifies(log: Log, tmp_path: Path) -> None:
     call, url = log.calls[-1], log.url
@@ -147,6 +148,7 @@ def test_a2_a_redacted_call_is_nowhere_and_still_verifies(log: Log, tmp_path: Pa
     assert json.loads(found.stdout)["items"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.case("A2")
 def test_a2_what_is_left_of_a_redacted_call_cannot_be_changed_or_guessed(log: Log) -> None:
     call, url = log.calls[-1], log.url
@@ -191,6 +193,7 @@ def test_a2_content_that_goes_without_the_event_is_no_redaction(log: Log) -> Non
     assert (said["first"]["class"], said["first"]["call_id"], said["first"]["table"]) == ("altered", str(call), "redactions")
 
 
+@pytest.mark.slow
 @pytest.mark.case("A2")
 def test_a2_redacting_twice_and_redacting_what_came_late(log: Log) -> None:
     call, url = log.calls[-1], log.url

@@ -48,6 +48,7 @@ def pem_pair(folder: Path, name: str) -> tuple[str, Path]:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(), public
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 def test_a1_what_a_running_product_records_is_sealed_and_verifies(product: Product, tmp_path: Path) -> None:
     private, public = pem_pair(tmp_path, "own")
@@ -82,6 +83,7 @@ def test_a1_what_a_running_product_records_is_sealed_and_verifies(product: Produ
     assert any(root in child.tail() for child in product.of("audit")), "the log holds what the database does"
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 def test_a1_a_record_that_comes_after_the_seal_is_covered_before_it_leaves_redis(product: Product) -> None:
     product.start("audit", "judge", "gateway", "policy")
@@ -99,6 +101,7 @@ def test_a1_a_record_that_comes_after_the_seal_is_covered_before_it_leaves_redis
     assert pending["pending"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 def test_a1_a_killed_writer_leaves_nothing_unsealed(product: Product) -> None:
     product.config_file.write_text(product.config_file.read_text().replace("seal_s: 0.1", "seal_s: 3600"))

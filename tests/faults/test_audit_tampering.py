@@ -47,6 +47,7 @@ def copy(log: Log) -> Iterator[Log]:
     put_back(log.url)
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 def test_a1_an_untouched_record_passes(log: Log) -> None:
     code, said = verified(log.url)

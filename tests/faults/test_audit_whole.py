@@ -54,6 +54,7 @@ def test_a_monitor_reads_figures_and_nothing_that_was_said(product: Product) -> 
     assert post(product, MONITOR).status_code == 403
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["authorization_token", "Authorization_Token"])
 def test_a_token_of_another_system_is_in_no_record_also_of_a_refused_request(product: Product, name: str) -> None:
     server = {"type": "url", "name": "x", "url": "https://example.com", name: TOKEN}
@@ -92,6 +93,7 @@ def test_calls_are_told_apart_by_the_id_of_their_key_where_a_name_had_two_holder
     assert {first, second} <= {item["call_id"] for item in product.audit("calls", key="team")["items"]}
 
 
+@pytest.mark.slow
 def test_what_is_in_no_list_is_shown_where_somebody_looks(product: Product) -> None:
     call = post(product, CLIENT_KEY).headers["x-sluice-call-id"]
     url = product.database_url

@@ -1,6 +1,7 @@
 """The catalogue and the tests agree."""
 
 import ast
+import functools
 from pathlib import Path
 
 from scripts import reliability
@@ -9,11 +10,13 @@ from tests.faults.catalogue import AREAS, CASES
 TESTS = Path(__file__).resolve().parent.parent
 
 
+@functools.cache
 def named() -> dict[str, list[str]]:
     """Cases that tests name, with the tests."""
     found: dict[str, list[str]] = {}
     for path in TESTS.rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "mark.case(" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.case":
                 for arg in node.args:
                     found.setdefault(ast.literal_eval(arg), []).append(path.name)

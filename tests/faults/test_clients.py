@@ -96,6 +96,7 @@ def test_c1_c3_a_client_that_leaves_ends_its_upstream_within_a_second(
     assert [c[1] for c in recorded.chunks] == [HELLO] and (recorded.end[3] > 0) is streams
 
 
+@pytest.mark.slow
 @pytest.mark.case("C2")
 def test_c2_a_client_that_never_reads_is_cut_off_and_held_within_bounds(product: Product, replay: Replay, figure: Figure) -> None:
     text = chunk({"content": "x" * 4000})

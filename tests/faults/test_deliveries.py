@@ -67,6 +67,7 @@ def assert_answered_soon(readers: list[Reader], taken: list[str]) -> float:
     return slowest
 
 
+@pytest.mark.slow
 @pytest.mark.case("W1")
 def test_w1_calls_that_a_killed_worker_was_handed_and_never_claimed(product: Product, figure: Figure) -> None:
     victim, readers, taken = stopped_with_calls_in_hand(product)

@@ -108,6 +108,7 @@ def healthy(patient: Patient) -> Iterator[Patient]:
     wait_for(lambda: not patient.faults(), timeout_s=60, what="nothing wrong afterwards")
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_with_a_healthy_product(healthy: Patient) -> None:
     assert healthy.ask().status_code == 200
     wait_for(lambda: healthy.faults() == healthy.faults("warning") == {}, what="no fault, no warning")
@@ -161,6 +162,7 @@ def setting(admin: Any, name: str, value: str) -> Iterator[None]:
 COMMANDS: dict[str, list[str]] = {"gateway": ["gateway"]} | {role: ["worker", role] for role in ("policy", "judge", "audit")}
 
 
+@pytest.mark.slow
 @pytest.mark.case("R8")
 @pytest.mark.parametrize(
     ("name", "value", "sentence", "roles"),
@@ -241,6 +243,7 @@ def test_a_full_redis_is_named_and_takes_readiness(healthy: Patient) -> None:
         wait_for(healthy.says("nearly full"), timeout_s=30, what="/ready says so")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift_s", [3600])
 def test_clocks_that_differ_are_named(healthy: Patient, tmp_path: Path, shift_s: int) -> None:
     # the doctor's own process with a clock that is off
@@ -318,6 +321,7 @@ def test_a_backlog_that_grows_is_named_and_past_its_bound_takes_readiness(health
         assert healthy.says("too many audit records wait for Postgres")()
 
 
+@pytest.mark.slow
 def test_a_record_that_was_cut_by_who_may_append_to_it_is_named(healthy: Patient) -> None:
     key = layout.audit_key(0)
     with (

@@ -68,6 +68,7 @@ def said(url: str, name: str) -> list[tuple[str, str]]:
     return [(state, sentence) for check, state, sentence in doctor.check_database_live(url) if check == name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "state", "sentence"),
     [
@@ -123,6 +124,7 @@ def standby(primary: Server, folder: Path) -> Iterator[Server]:
         server.close()
 
 
+@pytest.mark.slow
 def test_standbys_that_would_lack_commits_are_named_and_so_is_a_standby_itself(
     postgres: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -266,6 +268,7 @@ def test_a_store_that_goes_away_between_two_looks_is_no_ok(postgres: Server, red
     assert ("database", "failed") in [(name, state) for name, state, sentence in found if "terminating connection" in sentence]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["postgres", "valkey"])
 def test_a_store_that_hangs_holds_the_doctor_up_once(frozen: str, postgres: Server, valkey: Server) -> None:
     server, lines = {"postgres": postgres, "valkey": valkey}[frozen], list[str]()

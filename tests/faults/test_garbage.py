@@ -100,6 +100,7 @@ def put_next(store: Any, call_id: str, make: Callable[[int], bytes]) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.case("U5")
 def test_an_entry_of_a_call_that_cannot_be_read_ends_that_call(product: Product, store: Any) -> None:
     dialects: list[DialectName] = ["openai", "anthropic"]
@@ -130,6 +131,7 @@ def test_what_anyone_may_publish_or_set_beside_a_call_changes_nothing(product: P
     assert end_on_record(product, open_call.id) == ("ENDED", "complete")
 
 
+@pytest.mark.slow
 @pytest.mark.case("U5")
 def test_a_reply_that_cannot_be_read_ends_its_call_alone(product: Product, store: Any) -> None:
     victims, other = [Open(product, "openai"), Open(product, "anthropic")], Open(product, "openai")
@@ -163,6 +165,7 @@ SPOILT: dict[str, Callable[[Any, str], object]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_call_whose_keys_are_spoilt_ends_on_record_and_for_its_client(product: Product, store: Any) -> None:
     """One call for each way, all at once: each takes the four seconds that its upstream does."""
     other, victims = Open(product, "anthropic"), {}

@@ -52,6 +52,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
             yield made
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_a_hostile_request_costs_nobody_else_anything(product: Product, name: str) -> None:

@@ -125,6 +125,7 @@ def owner(product: Product) -> tuple[str, int] | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.case("J4")
 def test_j4_a_block_stays_a_block(product: Product, judge: Judge) -> None:
     judge.probability, judge.asked = 1.0, 0

@@ -66,6 +66,7 @@ def product(tmp_path: Path, redis_url: str, database_url: str) -> Iterator[Produ
         yield made
 
 
+@pytest.mark.slow
 def test_a_worker_with_a_laxer_file_takes_no_call_and_doctor_and_log_say_so(product: Product) -> None:
     product.start("audit", "gateway")
     (laxer,) = product.start("policy", env=lax(product))
@@ -95,6 +96,7 @@ def test_where_no_worker_has_the_set_the_client_and_ready_hear_why(product: Prod
     assert laxer.process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_set_that_is_accepted_is_used_recorded_and_shown(product: Product) -> None:
     product.start("audit")
     (laxer,) = product.start("policy", env=lax(product))
@@ -127,6 +129,7 @@ def test_a_gateway_that_cannot_read_a_policy_says_what_to_mount(product: Product
     assert json.dumps(done.stdout) == '""'
 
 
+@pytest.mark.slow
 def test_processes_with_fewer_shards_than_a_gateway_are_named(product: Product) -> None:
     product.start("audit", "policy")
     product.config_file.write_text(yaml.safe_dump(strict() | {"shards": 3}))

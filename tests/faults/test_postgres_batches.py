@@ -65,6 +65,7 @@ async def test_d1_a_backlog_of_large_entries_is_read_a_few_at_a_time(
     assert max(sizes) <= bodies.BATCH_BYTES + 2 * 10 * 2 * MB
 
 
+@pytest.mark.slow
 @pytest.mark.case("R4")
 async def test_r4_the_end_of_a_call_before_its_beginning_keeps_the_body(redis_url: str, url: str, store: Store) -> None:
     """Another writer died with the first entry of the call, or its delivery was lost: it comes five seconds after the end."""

@@ -123,6 +123,7 @@ async def test_d6_a_full_disk(redis_url: str, url: str, store: Any, caplog: pyte
     assert writer.conflicts == 0
 
 
+@pytest.mark.slow
 @pytest.mark.case("D8")
 def test_d8_migrations_down_and_up_under_traffic(url: str, figure: Figure) -> None:
     """The statements of an older version go on while a populated record is migrated: none fails, none waits for a second."""

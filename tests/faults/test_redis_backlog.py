@@ -103,6 +103,7 @@ def backlog(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -
         server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.case("R1")
 def test_r1_a_restart_keeps_the_backlog(backlog: Backlog) -> None:
     backlog.stop_writer()

@@ -116,6 +116,7 @@ def test_a_client_that_goes_in_the_middle(product: Product, record: "psycopg.Con
 # --- what is not a release ---
 
 
+@pytest.mark.slow
 def test_keepalives_are_on_record_with_their_places(product: Product, record: "psycopg.Connection[Any]") -> None:
     # at the same time: an upstream that is silent for long takes long
     readers = {dialect: Reader(product.url, request(words(4, 700), dialect), dialect=dialect) for dialect in NAMES}

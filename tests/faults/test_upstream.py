@@ -233,6 +233,7 @@ def releases_of(product: Product, call_id: str) -> int:
     return int(row[0])
 
 
+@pytest.mark.slow
 @pytest.mark.case("U8")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_u8_ten_thousand_deltas_of_one_letter(place: Place, dialect: DialectName, figure: Figure) -> None:
@@ -255,6 +256,7 @@ def test_u8_ten_thousand_deltas_of_one_letter(place: Place, dialect: DialectName
     figure(f"CPU of gateway and worker ({dialect})", used[10_000], "s")
 
 
+@pytest.mark.slow
 @pytest.mark.case("U9")
 @pytest.mark.parametrize(("policy", "verdict", "reason"), [("default", "block", "too_large"), ("noop", "allow", "")])
 @pytest.mark.parametrize("deltas", [1, 50_000])

@@ -100,6 +100,7 @@ def under_checkpoint(url: str) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_a_day_is_archived_verified_and_restored_and_then_goes(log: Log, tmp_path: Path, day: date) -> None:
     held = {table: rows(log.url, f"SELECT * FROM {table} WHERE call_id <= %s ORDER BY 1, 2", max(log.calls)) for table in TABLES}
     made = archive_day(log.url, day, tmp_path)
@@ -140,6 +141,7 @@ def test_files_and_folders_are_on_disk_before_it_is_said(sealed: Log, tmp_path: 
     assert [Path(one).parent for one in synced[-2:]] == [to, to.parent], "the folder, and after it has its name what it lies in"
 
 
+@pytest.mark.slow
 def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path, day: date) -> None:
     (tmp_path / str(day)).mkdir()
     assert archive_day(log.url, day, tmp_path).name == f"{day}.2"
@@ -160,6 +162,7 @@ def test_a_folder_of_that_name_is_no_proof(log: Log, tmp_path: Path, day: date) 
     assert restore(log.url, tmp_path, day) == COUNT + 1, "the late row is of the newer folder"
 
 
+@pytest.mark.slow
 def test_a_directory_of_another_record_is_refused(log: Log, archived: Path, database_url: str) -> None:
     with fresh_database(database_url) as url:
         fill(url, random.Random(6), calls=2, checkpoints=1, days_ago=OLD_DAYS)
@@ -170,6 +173,7 @@ def test_a_directory_of_another_record_is_refused(log: Log, archived: Path, data
         assert rows(url, "SELECT count(DISTINCT call_id)::int FROM chunks") == [(2,)]
 
 
+@pytest.mark.slow
 def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path, day: date) -> None:
     with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         late = fill(log.url, random.Random(8), calls=1, checkpoints=1, days_ago=OLD_DAYS - 2)
@@ -181,6 +185,7 @@ def test_every_day_that_goes_is_archived_first(log: Log, tmp_path: Path, day: da
     assert [UUID(line["call_id"]) for line in read_seals(tmp_path / names[1])] == late.calls
 
 
+@pytest.mark.slow
 def test_what_came_after_its_day_went_keeps_no_other_day(log: Log, tmp_path: Path, day: date) -> None:
     with Retention(log.url, {"chunks": 3}, str(tmp_path), redis_time=time.time) as retention:
         [step, *_] = retention.due()
@@ -191,6 +196,7 @@ def test_what_came_after_its_day_went_keeps_no_other_day(log: Log, tmp_path: Pat
     assert [one.name for one in check_archive(tmp_path)] == [str(day), str(day + timedelta(days=2))]
 
 
+@pytest.mark.slow
 def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date) -> None:
     run_child = archive_child.run
 
@@ -212,6 +218,7 @@ def test_what_was_sealed_while_it_was_archived_stays(log: Log, tmp_path: Path, m
     assert [one.name for one in sorted(tmp_path.iterdir())] == [str(day), f"{day}.2"]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path: Path, day: date) -> None:
     rows(log.url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s AND block = 2", log.calls[2])
     with pytest.raises(InvalidRequest, match="is not archived: altered"):
@@ -224,6 +231,7 @@ def test_what_does_not_fit_its_seal_is_not_archived_and_stays(log: Log, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path, day: date) -> None:
     def over(child: Popen[bytes]) -> None:
         child.kill()
@@ -315,6 +323,7 @@ def test_where_inner_nodes_are_missing_no_seal_is_blamed(sealed: Log, tmp_path: 
         archive_day(sealed.url, day, tmp_path)
 
 
+@pytest.mark.slow
 def test_what_is_redacted_after_it_was_archived_is_not_restored(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date
 ) -> None:
@@ -362,6 +371,7 @@ def test_the_commands_archive_and_restore(log: Log, tmp_path: Path, day: date) -
     assert run(log.url, "archive", "--before", "2999-01-01", "--to", to).exit_code == 2
 
 
+@pytest.mark.slow
 def test_what_is_dropped_by_hand_is_archived_first(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date) -> None:
     config, to = tmp_path / "sluice.yaml", tmp_path / "a"
     config.write_text(f"retention: {{archive: {to}}}\n")
@@ -471,6 +481,7 @@ def test_what_is_changed_in_a_folder_is_found(copied: Path, finding: str, day: d
     assert json.loads(run("", "verify", "--archive", str(copied), "--json").stdout)["ok"] is False
 
 
+@pytest.mark.slow
 def test_a_byte_that_is_another_is_found_wherever_it_stands(copied: Path, day: date) -> None:
     folder, chance = copied / str(day), random.Random(1)
     for file in sorted(folder.iterdir()):

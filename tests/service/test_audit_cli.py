@@ -257,6 +257,7 @@ def test_verdicts_are_taken_in_any_case(call: str) -> None:
     assert len(json.loads(audit("tool-calls", "--json", "--verdict", "BLOCK").stdout)["items"]) == 1
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_early_is_no_failure(url: str) -> None:
     calls = [call_id(now_ms() - n) for n in range(2_000)]
     insert_all(url, *(record for call in calls for record in (call_record(call), tool_call_record(call, arguments=b"x" * 200))))

@@ -23,6 +23,7 @@ from tests.support.clients.commands import audit, insert_all
 from tests.support.servers.up import DEAF
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["calls", "tool-calls"])
 def test_follow_shows_what_comes(call: str, url: str, command: str) -> None:
     env = os.environ | {"SLUICE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}
@@ -68,6 +69,7 @@ def following(url: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_follow_keeps_what_it_shows_under_its_headings(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
     process = following("tool-calls", _SLUICE_TERMINAL="1", COLUMNS="100", TERM="xterm", NO_COLOR="1")
     assert process.stdout is not None and process.stderr is not None
@@ -94,6 +96,7 @@ def test_follow_takes_a_limit_and_refuses_what_does_not_go_with_it(url: str, fol
         assert told.exit_code == 2 and f"{option[0]}: does not go with --follow" in told.stderr
 
 
+@pytest.mark.slow
 def test_follow_goes_on_when_the_database_comes_back(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
     process = following("calls", "--json")
     assert process.stdout is not None and process.stderr is not None

@@ -90,6 +90,7 @@ async def test_of_a_batch_that_fails_at_its_last_table_nothing_is_in(url: str, i
     assert counts(url) == {"calls": 1, "chunks": 3, "tool_calls": 1, "ends": 1, "dead_letters": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.case("D8")
 async def test_migrations_go_up_down_and_up_on_a_populated_database(url: str) -> None:
     assert migrate.current(url) == migrate.head()
@@ -285,6 +286,7 @@ def poisoned(kind: str, call: str, texts: list[str]) -> list[Record]:
             return [tool_call_record(call, block=n, at=2**62, arguments=text.encode()) for n, text in enumerate(texts)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["long names", "large numbers", "no ids", "wrong times"])
 async def test_three_thousand_poison_records_delay_an_innocent_commit_by_less_than_half_a_second(
     url: str, inserter: AuditInserter, figure: Figure, kind: str

@@ -155,6 +155,7 @@ async def test_words_are_looked_for_in_the_call_that_is_asked_for(filled: str, o
         await reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", LISTS)
 async def test_no_filter_makes_a_page_walk_the_record(filled: str, of: Any) -> None:
     reader = AuditReader.open(filled)

@@ -304,6 +304,7 @@ async def test_the_export_holds_every_row_once_by_call(url: str, reader: AuditRe
     assert await reader.count_calls(parse_filters(given(q="rm"), of="calls")) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.case("A6")
 async def test_the_export_takes_constant_memory(url: str, reader: AuditReader) -> None:
     statm = Path("/proc/self/statm")

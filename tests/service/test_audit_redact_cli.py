@@ -5,10 +5,13 @@ import os
 import pty
 import re
 
+import pytest
+
 from tests.support.checks.record import rows
 from tests.support.clients.commands import run_command, sluice
 
 
+@pytest.mark.slow
 def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> None:
     told = sluice("audit", "redact", call[:13], "--reason", "x", url=url)
     assert told.returncode == 2 and "--yes" in told.stderr and "--dry-run" in told.stderr and call in told.stderr

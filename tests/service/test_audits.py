@@ -181,6 +181,7 @@ async def test_what_is_reviewed_is_spent_and_what_has_no_budget_waits(url: str) 
     assert await add_review(url, Auditor("k", "kim"), Review(UUID(none), 1, "unclear")), "somebody may look all the same"
 
 
+@pytest.mark.slow
 async def test_two_writers_at_once_keep_to_the_budget_while_somebody_reviews(url: str) -> None:
     calls = [call_id() for _ in range(24)]
     await insert(url, *(record for call in calls for record in one(call, 1, 2, audit_budget=7)), bodies={})
@@ -398,6 +399,7 @@ def run(*arguments: str, given: str = "") -> Any:
     return CliRunner().invoke(audit_cli.app, ["review", *arguments], input=given)
 
 
+@pytest.mark.slow
 def test_the_command_lists_shows_and_labels(url: str) -> None:
     call, other = call_id(), call_id(now_ms() - 5)
     asyncio.run(seal(url, *one(call, 1, 2), *one(other, 1, key="eve")))

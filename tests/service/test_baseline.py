@@ -50,6 +50,7 @@ def test_the_digest_is_of_the_modules_that_make_statements_too(tmp_path: Path, m
     assert digest() != before
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "baseline.sql"
     broken.write_text(f"{baseline.MARK}{digest()}\nCREATE ROLE sluice_reader; CREATE TABLE half (); SELECT no_such_function();\n")
@@ -61,6 +62,7 @@ def test_a_script_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
         assert migrate.current(url) == migrate.head()
 
 
+@pytest.mark.slow
 def test_the_checked_in_script_is_what_is_written_now(tmp_path: Path) -> None:
     with postgres_server(tmp_path) as url:
         migrate.upgrade(url, first_days=0)

@@ -116,6 +116,7 @@ def filled(call: str, text: str) -> list[Record]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_text_of_a_call_becomes_an_element(url: str) -> None:
     texts = ["harmless", *("~".join(HOSTILE[at : at + 6]) for at in range(0, len(HOSTILE), 6))]
     calls = {text: call_id(now_ms() + n) for n, text in enumerate(texts)}
@@ -248,6 +249,7 @@ def test_arguments_are_read_in_slices_whole_empty_or_not_at_all(url: str) -> Non
     assert shown[0]["side"]["tail"].endswith('end"}')
 
 
+@pytest.mark.slow
 def test_the_export_of_large_bytes_holds_nobody_up(url: str) -> None:
     """As one line, 16 MB took half a second on the loop, and 2.3 s where they are no UTF-8: no other thread runs meanwhile either."""
     call, body, raw = call_id(), b"\x7f" * 2**23, b"\xff" * 2**22

@@ -87,6 +87,7 @@ def test_an_agent_runs_with_a_key_and_a_session_of_its_own(product: dict[str, An
     assert "made the key aider-kim" in printed.stderr and "made the key" not in printed.stdout + again.stderr
 
 
+@pytest.mark.slow
 def test_a_check_says_where_its_call_is(product: dict[str, Any], home: Path) -> None:
     for agent in ("claude", "aider"):
         told = sluice(product, home, "connect", agent, "--check")

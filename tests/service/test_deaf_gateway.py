@@ -166,6 +166,7 @@ async def test_a_redis_whose_figures_are_no_text_ends_no_gateway(redis_url: str,
             await ears.hears()
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_read_is_said_once_in_a_row_and_by_ready(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
     async with running(redis_url) as ears:
         ears.store.delete(ears.key)
@@ -198,6 +199,7 @@ async def test_a_gateway_that_may_not_look_at_its_stream_reads_it_all_the_same(r
             admin.execute_command("ACL", "DELUSER", "old")
 
 
+@pytest.mark.slow
 async def test_a_gateway_whose_reading_brings_nothing_says_so_and_heals(
     redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

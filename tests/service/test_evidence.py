@@ -151,6 +151,7 @@ def test_tiles_past_the_end_of_the_tree_stop_nothing(log: Log, monkeypatch: pyte
     rows(log.url, "DELETE FROM tree_tiles")
 
 
+@pytest.mark.slow
 def test_a_path_in_a_large_tree_reads_a_few_tiles(database_url: str) -> None:
     with fresh_database(database_url) as url:
         rows(

@@ -182,6 +182,7 @@ async def test_past_the_bound_the_oldest_are_left_out(url: str, monkeypatch: pyt
     assert [str(call) for (call,) in rows(url, "SELECT call_id FROM histories ORDER BY 1")] == sorted(bodies)[2:]
 
 
+@pytest.mark.slow
 async def test_a_hostile_body_stops_nobody(url: str) -> None:
     """What a thread does in one piece holds the interpreter: the loop of the record waits for less than 250 ms."""
     hostile = [

@@ -25,6 +25,7 @@ def behind(database_url: str) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 async def test_writers_go_on_while_indexes_wait_for_one_of_them(behind: str) -> None:
     held, late = call_id(), call_id()
     # writers of today know them; their own migrations leave them where they are

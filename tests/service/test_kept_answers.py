@@ -308,6 +308,7 @@ async def test_what_only_looks_like_the_answer_before_leads_nowhere(url: str, re
     assert not found.missing and found.calls == ["call_first", "call_second", "call_third"]
 
 
+@pytest.mark.slow
 async def test_a_key_has_one_of_the_places_for_lookups(url: str) -> None:
     """24 lookups of ids that never were wait at their key's expense: another key's is answered at once."""
     places = RoundRobin(LOOKUPS_AT_ONCE, most=1)

@@ -177,6 +177,7 @@ def test_a_new_key_works_as_its_lines_say_and_a_name_made_anew_is_told_apart(pro
     assert f"bob ({first})" in shown and second not in shown
 
 
+@pytest.mark.slow
 def test_a_key_without_a_namesake_is_shown_by_its_name(product: Product) -> None:
     body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
     assert httpx.post(f"{product.url}/v1/chat/completions", json=body, headers={"x-api-key": KEY}, timeout=30).status_code == 200
@@ -185,6 +186,7 @@ def test_a_key_without_a_namesake_is_shown_by_its_name(product: Product) -> None
     assert "dev" in shown and "dev (" not in shown
 
 
+@pytest.mark.slow
 def test_a_key_expires_at_every_door_and_its_holder_and_operator_are_told(product: Product) -> None:
     made = run(product, "keys", "create", "--name", "short", "--role", "client", "--role", "auditor", "--expires", "6d 12h")
     assert made.returncode == 0 and "Expires:   20" in made.stderr, made.stderr

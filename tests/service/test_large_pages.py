@@ -3,11 +3,14 @@
 import json
 import time
 
+import pytest
+
 from bench.pages.call import HTML_BYTES, fill, large_body
 from tests.support.servers.asked import pages_of
 from tests.support.servers.product import base_config
 
 
+@pytest.mark.slow
 async def test_calls_as_large_as_they_may_be_are_cut_in_words_and_whole_behind_links(url: str) -> None:
     calls = await fill(url)
     async with pages_of(url, base_config()) as pages:

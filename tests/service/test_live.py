@@ -115,6 +115,7 @@ def test_a_held_tool_call_is_seen_and_then_its_verdict(product: Product) -> None
         call.stop()
 
 
+@pytest.mark.slow
 def test_a_login_has_five_live_views_and_nothing_is_left_of_them(product: Product, redis_url: str) -> None:
     call = Call(product, "slowly with gap 20 ms, long 900")
     with contextlib.closing(log_in(product, KEY)) as reader, contextlib.ExitStack() as views, redis.Redis.from_url(redis_url) as client:
@@ -133,6 +134,7 @@ def test_a_login_has_five_live_views_and_nothing_is_left_of_them(product: Produc
     call.stop()
 
 
+@pytest.mark.slow
 def test_a_redis_that_says_nothing_is_told_and_nothing_is_missed_by_it(product: Product, redis_url: str) -> None:
     texts, lost, last, out = "", dict[str, Any](), "", 0
     with contextlib.closing(log_in(product, KEY)) as reader, redis.Redis.from_url(redis_url) as client:

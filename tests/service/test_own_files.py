@@ -85,6 +85,7 @@ def test_the_user_of_postgres_is_said_before_it_is_made(monkeypatch: pytest.Monk
     assert happened[0].startswith("PostgreSQL does not run as root: making the system user sluice-postgres") and happened[1:] == ["useradd"]
 
 
+@pytest.mark.slow
 def test_after_a_crash_of_the_machine_a_server_is_ready_when_it_answers(tmp_path: Path) -> None:
     data, log = tmp_path / "ours" / "postgres", tmp_path / "log"
     spec, url = embedded.postgres(data, log=log)

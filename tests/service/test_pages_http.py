@@ -461,6 +461,7 @@ def test_no_key_no_cookie_and_no_content_is_in_a_log_and_marks_of_errors_are(pro
         assert mark[1] in said, "whoever looks for it finds it"
 
 
+@pytest.mark.slow
 def test_wrong_keys_are_slowed_down_whatever_address_they_say(product: Product) -> None:
     [old] = product.of("pages")
     old.kill()

@@ -90,6 +90,7 @@ async def test_a_call_without_lines_says_why_and_many_lines_have_pages(url: str,
         assert len(first.values["items"]) == 200 and first.page.shown is not None and first.page.shown.rows == 200
 
 
+@pytest.mark.slow
 async def test_many_lines_of_a_call_hold_no_other_reader_up(url: str, call: str) -> None:
     """Of 50,000, which are read at most, the loop did nothing else for 1.3 s."""
     await store(url, call, *(("policy w 3c4d", line(call, n, "policy", "called")) for n in range(1, 49_001)))

@@ -49,6 +49,7 @@ def on_record(url: str, call: str) -> dict[str, Any]:
     return {**found, "dead_letters": rows(url, "SELECT raw FROM dead_letters WHERE call_id = %s", call)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_record_before", [(CallRecord, EndRecord), (EndRecord,)], ids=["begun", "ended alone"])
 async def test_what_comes_late_is_written_as_the_redaction_would_have_left_it(
     url: str, inserter: AuditInserter, on_record_before: tuple[type[Record], ...]
@@ -78,6 +79,7 @@ async def test_what_comes_late_is_written_as_the_redaction_would_have_left_it(
     assert on_record(url, after) == on_record(url, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, LARGE + 1], ids=["at once", "after its records"])
 async def test_what_waited_in_redis_comes_without_content(
     url: str, redis: Connection, redis_url: str, inserter: AuditInserter, size: int

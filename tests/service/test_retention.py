@@ -86,6 +86,7 @@ def counts(url: str) -> list[int]:
     return [rows(url, f"SELECT count(*)::int FROM {table}")[0][0] for table in SHED]
 
 
+@pytest.mark.slow
 def test_old_rows_go_and_the_record_verifies_and_says_so(log: Log) -> None:
     before = counts(log.url)
     taken = take(log.url, chunks=3, releases=3, request_bodies=20)
@@ -320,6 +321,7 @@ async def test_a_step_that_takes_nothing_keeps_no_other_from_its_turn(log: Log, 
     assert verify(log.url).ok
 
 
+@pytest.mark.slow
 async def test_what_others_hold_is_tried_again_the_same_day(log: Log, redis_url: str) -> None:
     config = Config.model_validate({"retention": {"chunks": 3, "request_bodies": 3}})
     with psycopg.connect(conninfo(log.url)) as reader:
@@ -375,6 +377,7 @@ def test_rows_that_no_seal_counts_stay_with_their_day(log: Log, of: str, kind: s
     assert rows(log.url, "SELECT count(*)::int FROM kept_digests") == [(0,)]
 
 
+@pytest.mark.slow
 def test_a_day_that_lacks_rows_is_not_dropped(log: Log) -> None:
     # as many of the table as there were, of another call: only compared call by call does it show
     rows(log.url, "DELETE FROM events WHERE call_id = %s", log.calls[0])

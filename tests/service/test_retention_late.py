@@ -74,6 +74,7 @@ def as_writer(url: str) -> str:
     return url + ("&" if "?" in url else "?") + "options=-c%20role%3Dsluice_writer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["shed", "drop"])
 def test_no_row_goes_that_is_not_seen(log: Log, how: str) -> None:
     statement = "SELECT sluice_shed('chunks', %s, 'x')" if how == "shed" else "SELECT sluice_drop_before(%s, 'x')"
@@ -116,6 +117,7 @@ def test_what_came_late_of_a_day_that_went_goes_with_the_next_run(log: Log) -> N
     assert (report.ok, report.dropped, report.calls) == (True, 6, 1), report.findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["retention", "drop", "archive"])
 def test_what_came_late_goes_up_to_the_day_that_went(log: Log, by: str, tmp_path: Path) -> None:
     later, day = day_of(log.calls[0]) + timedelta(days=OLD_DAYS - 3), day_of(log.calls[0]) + timedelta(days=1)

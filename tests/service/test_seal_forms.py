@@ -77,6 +77,7 @@ def make(url: str, *, key_id: str = "0123456789abcdef", rule: str | None = "no-d
     return UUID(made)
 
 
+@pytest.mark.slow
 def test_a_record_of_before_verifies_and_goes_on_and_down_and_up_again(old: str) -> None:
     """Calls sealed before it, sealed over it, redacted before and after it, with one tree and checkpoints over all."""
     migrate.upgrade(old)
@@ -190,6 +191,7 @@ def third(database_url: str) -> Iterator[tuple[str, UUID]]:
         yield url, made
 
 
+@pytest.mark.slow
 def test_a_record_of_version_3_goes_up_and_down_and_up_again(third: tuple[str, UUID]) -> None:
     url, made = third
     migrate.upgrade(url)
@@ -210,6 +212,7 @@ def test_a_record_of_version_3_goes_up_and_down_and_up_again(third: tuple[str, U
     assert said(url) == (True, 1, 1, 1, 0)
 
 
+@pytest.mark.slow
 def test_without_seals_of_version_4_the_rule_goes_and_comes_back(third: tuple[str, UUID]) -> None:
     url, made = third
     migrate.upgrade(url)
@@ -222,6 +225,7 @@ def test_without_seals_of_version_4_the_rule_goes_and_comes_back(third: tuple[st
     assert migrate.schema_diff(url) == []
 
 
+@pytest.mark.slow
 def test_a_record_of_version_4_takes_the_columns_of_version_5(database_url: str) -> None:
     """Sealed before them and after them, in one tree; redacted, and down and up again."""
     with fresh_database(database_url, migrated=False) as url:
@@ -326,6 +330,7 @@ def test_a_call_that_an_old_writer_sealed_last_is_covered_again(database_url: st
         assert rows(url, "SELECT part, form FROM seals ORDER BY position") == [(0, VERSION), (1, 0), (2, VERSION)]
 
 
+@pytest.mark.slow
 def test_what_is_changed_in_a_record_of_several_versions_is_found(old: str) -> None:
     migrate.upgrade(old)
     made = make(old)

@@ -227,6 +227,7 @@ async def test_a_mark_whose_writer_died_is_covered(redis: Connection, url: str, 
     assert rows(url, "SELECT count(*) FROM seals") == [(6,)]
 
 
+@pytest.mark.slow
 async def test_a_mark_that_cannot_be_covered_at_once_is_kept(
     redis: Connection, redis_url: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

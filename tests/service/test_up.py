@@ -105,6 +105,7 @@ def test_its_own_key_is_listed_and_a_new_one_is_told_with_its_address(data_dir: 
         assert "demo" in hello(ready)
 
 
+@pytest.mark.slow
 def test_key_and_passwords_are_private_and_children_get_only_the_digest(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
@@ -118,6 +119,7 @@ def test_key_and_passwords_are_private_and_children_get_only_the_digest(data_dir
         assert ready["key"] not in path.read_text(errors="replace"), path.name
 
 
+@pytest.mark.slow
 def test_postgres_listens_on_a_socket_that_only_its_users_reach(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
@@ -197,6 +199,7 @@ def test_signals_that_were_ignored_where_it_was_started_stop_it_and_its_processe
     assert all_gone(ready)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["gateway", "policy", "judge", "audit", "redis", "postgres"])
 def test_killed_process_is_started_again(data_dir: Path, tmp_path: Path, role: str) -> None:
     names = {"policy": "policy-worker-1", "judge": "judge-worker-1", "audit": "audit-writer", "redis": "valkey"}
@@ -261,6 +264,7 @@ signal.signal(signal.SIGUSR1, lambda *_: Path(os.environ["SPY"], str(os.getpid()
 """
 
 
+@pytest.mark.slow
 def test_every_role_collects_its_garbage(data_dir: Path, tmp_path: Path) -> None:
     """They start without the collector; left off, whatever refers to itself would stay for ever."""
     told = tmp_path / "told"
@@ -335,6 +339,7 @@ def shown_curl(launcher: Up) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
 def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(data_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "sluice.yaml"

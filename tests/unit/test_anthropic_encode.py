@@ -260,6 +260,7 @@ COUNTS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(PARTS, COUNTS, st.none() | st.fixed_dictionaries({"id": WORDS}))
 def test_decoding_what_was_encoded_gives_it_back(parts: list[tuple[str, Any]], usage: dict[str, Any], container: Any) -> None:
     extra = {"usage": usage, "container": container} if container else {"usage": usage}

@@ -72,6 +72,7 @@ def test_two_runs_differ_by_more_than_chance_where_flips_go_one_way() -> None:
     assert stats.mcnemar(900, 1_100) == pytest.approx(8.7e-6, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_large_sample_take_seconds_at_most() -> None:
     drawn = random.Random(3)
     harmful, benign = ([drawn.random() for _ in range(8_000)] for _ in range(2))

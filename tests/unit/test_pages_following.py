@@ -335,6 +335,7 @@ async def follower() -> AsyncIterator[live._Follower]:
     await app.close()
 
 
+@pytest.mark.slow
 async def test_one_large_event_holds_no_other_viewer_up(follower: live._Follower) -> None:
     """Of what nobody would see each character is a step of Python: 3 MB took a second on the loop, for each viewer."""
     said = [event(role="assistant", content=""), event(content="\u200b" * 1_000_000)]

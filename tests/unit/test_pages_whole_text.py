@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def test_what_the_client_got_is_read_back_out_of_the_whole(pieces: list[tuple[by
     assert released_in(whole + whole_text.mark("end")) == b"".join(data for data, relayed in pieces if relayed)
 
 
+@pytest.mark.slow
 async def test_what_nobody_would_see_is_spelled_out_beside_the_loop_and_in_small_pieces() -> None:
     """A slice of the record, of which each character is a step of Python: whole, it held the loop for half a second and more."""
     data = b"\x7f" * 2**21 + "é€".encode() * 2**15
