@@ -207,7 +207,7 @@ class Bus:
 
     def _send(self, batch: list[tuple[OpenCall, list[Entry]]]) -> None:
         packed = [call.commands.pack(*_pack(entry)) for call, entries in batch for entry in entries]
-        self.redis.transaction(packed, 2 * len(packed)).add_done_callback(lambda done: self._appended(batch, done))
+        self.redis.transaction(packed, 2 * len(packed)).add_done_callback(partial(self._appended, batch))
 
     def _appended(self, batch: list[tuple[OpenCall, list[Entry]]], done: "asyncio.Future[list[Any] | None]") -> None:
         if done.cancelled():
@@ -224,7 +224,7 @@ class Bus:
         at = 0
         for call, entries in batch:
             # of each entry that of XADD, then that of PUBLISH
-            added, at = answers[at : at + 2 * len(entries) : 2], at + 2 * len(entries)
+            added = answers[at : (at := at + 2 * len(entries)) : 2]
             if None in added:
                 self._sending.discard(call.id)
                 self._lose(call)
@@ -276,12 +276,13 @@ class Bus:
                 continue
             self.untaken = 0
             unread += len(entries)
-            while len(entries) > READ_TOGETHER:
+            if len(entries) <= READ_TOGETHER:
+                self._take_together(shard, entries)
+            else:
                 # a read may bring hundreds, each with replies for sixty calls
-                self._take_together(shard, entries[:READ_TOGETHER])
-                del entries[:READ_TOGETHER]
-                await asyncio.sleep(0)
-            self._take_together(shard, entries)
+                for start in range(0, len(entries), READ_TOGETHER):
+                    self._take_together(shard, entries[start : start + READ_TOGETHER])
+                    await asyncio.sleep(0)
             if unread > self.limits.reply_entries // 4:
                 unread = 0
                 await self._try_beat()

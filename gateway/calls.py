@@ -134,14 +134,14 @@ class OpenCall:
 
     def relay(self) -> None:
         """Send what came towards the client: at once where only bytes of a begun answer came, else by its handler."""
-        if not (self._out or self.end or self.dispatch is not None):
-            return
-        if self.write is None or not self._out or self.end or self.dispatch is not None or self.error is not None:
+        out = self._out
+        if self.end or self.dispatch is not None:
             self.wake()
-        elif self.write(self._out[0] if len(self._out) == 1 else b"".join(self._out)):
-            self._taken()
-        else:
-            self.wake()
+        elif out:
+            if self.write is None or self.error is not None or not self.write(out[0] if len(out) == 1 else b"".join(out)):
+                self.wake()
+            else:
+                self._taken()
 
     def _take_dispatch(self, dispatch: Dispatch) -> None:
         # a continued turn brings a body of its own: the client's request is sent, and paid for, once
@@ -293,7 +293,8 @@ class OpenCall:
     def _note_processed(self, processed: int) -> None:
         while self._unprocessed and self._unprocessed[0][0] <= processed:
             self._unprocessed_bytes -= self._unprocessed.popleft()[1]
-        self._make_room()
+        if self._room is not None:
+            self._make_room()
 
     def backlog_bytes(self) -> int:
         """The larger of bytes unsent to the client and bytes queued or appended that the worker has not taken in."""

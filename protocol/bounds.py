@@ -120,7 +120,7 @@ MAX_OPEN_ASKS = 8
 MAX_TOOL_BYTES = 32_768
 MAX_JUDGE_QUEUE = 2_000
 MAX_KNOWN_JUDGES = 1_000
-MAX_UNRECORDED_BYTES = 512 * 1024
+MAX_UNRECORDED_BYTES = 2**20
 LARGE_STEP_BYTES = 32 * 1024
 """What a policy worker takes in one step on its event loop; more is taken beside it (workers/lane.py)."""
 HEAVY_BYTES = 128 * 1024

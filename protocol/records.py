@@ -11,6 +11,8 @@ Must not know: Redis, SQL.
 """
 
 import json
+import operator
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import msgspec
@@ -360,6 +362,7 @@ Record = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
+_call_id = operator.attrgetter("call_id")
 _SURROGATES, _LARGE_INT = 1, 2
 """Codes of what msgpack itself cannot hold: text with lone surrogates (`to_bytes`), and integers past 64 bits (hexadecimal)."""
 _TEXTS: dict[object, list[int]] = {
@@ -383,6 +386,11 @@ def decode_records(blob: bytes) -> list[Record]:
     if unreadable:
         raise StreamProtocolError("no records")
     return records
+
+
+def call_ids(records: Sequence[Record]) -> set[str]:
+    """The calls that these records are of."""
+    return set(map(_call_id, records))
 
 
 def read_records(blob: bytes) -> tuple[list[Record], list[bytes]]:

@@ -36,7 +36,7 @@ from db.write.pipeline import Pipeline, Statement
 from db.write.rows import IS_REDACTED, PARTITIONED, Rows, pack, uuid_of
 from protocol.bounds import MAX_TRIED_RECORDS
 from protocol.errors import AuditUnavailable
-from protocol.records import Record, ToolCallRecord, encode_records
+from protocol.records import Record, ToolCallRecord, call_ids, encode_records
 
 STATEMENT_TIMEOUT_MS = 30_000
 SILENT_S, LONGEST_SILENT_S = 10.0, 40.0
@@ -170,7 +170,7 @@ class AuditInserter:
         Raises AuditUnavailable when PostgreSQL is away, full or too slow: nothing of the batch that failed was
         committed, and inserting it again is safe.
         """
-        calls = _ids({*(record.call_id for record in records), *bodies, *look_at})
+        calls = _ids({*call_ids(records), *bodies, *look_at})
         self._redacted = set()
         look = [Statement(_SEALED, (column("uuid", [calls[call_id] for call_id in look_at if call_id in calls]),))] if look_at else []
         try:

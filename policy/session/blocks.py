@@ -85,6 +85,7 @@ class Blocks:
         weak = proxy(self)
         self._answer = Answer() if chain.asks else None
         self._text = TextFlow(outbox, chain, self.slots, request, self._answer, lambda suspect: weak._found(suspect))
+        self.feed_text = self._text.feed
         self._counts_sealed = False
         """Does the client get signatures? No other dialect than the upstream's has a place for them."""
         self._hides_foreign = False
@@ -115,7 +116,7 @@ class Blocks:
         """Take an event of a block. Raises RemoteProtocolError."""
         match event:
             case TextDelta():
-                return self._text.feed(event)
+                return self.feed_text(event)
             case ArgumentsDelta():
                 return self._arguments(event)
             case BlockStart():

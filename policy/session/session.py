@@ -176,7 +176,7 @@ class Session(Awaiting):
                     # nearly every chunk
                     assert self._blocks is not None
                     self._streamed += len(event.text)
-                    marks.append(self._blocks.feed(event, seq + offset))
+                    marks.append(self._blocks.feed_text(event))
                     continue
             except RemoteProtocolError as error:
                 marks.append(self._fail(error.message, seq + offset))

@@ -26,7 +26,7 @@ from db.migrations.place import FIRST_MONTHS
 from db.server_words import server_words
 from db.write.insert import AuditInserter, Conflicts
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
-from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
+from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, call_ids, read_records
 from protocol.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.audit_stream import entry_id
@@ -347,9 +347,7 @@ class AuditWriter:
         begun = [r for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
         self._bodies.expect({r.call_id: r.body_sha256 for r in begun if r.body_sha256})
         due = asyncio.get_running_loop().time() + LATE_S
-        rest = _Rest(
-            [e[0] for e in entries], await self._bodies.sizes([r.call_id for r in begun]), ended, {r.call_id for r in records}, due
-        )
+        rest = _Rest([e[0] for e in entries], await self._bodies.sizes([r.call_id for r in begun]), ended, call_ids(records), due)
         is_late = not at_once and self._may_wait(shard, rest)
         bodies = {} if is_late else await self._bodies.take(inserter, rest.begun, ended)
         found = await self._insert(inserter, records, bodies, () if is_late else rest.calls)
@@ -460,7 +458,8 @@ def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, b
             except StreamProtocolError:
                 read, others = [], [blob]
             records += read
-            unreadable += [(entry, other) for other in others]
+            if others:
+                unreadable += [(entry, other) for other in others]
         fields.clear()
     return records, unreadable
 

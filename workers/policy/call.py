@@ -252,8 +252,8 @@ class OwnedCall:
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
         if len(marks) == 1:
             # nearly every entry of a lone call: what is for many costs it 1,500 instructions of the processor more
-            [(verdict, block)], [raw] = marks, entry.chunks
-            size, verdicts, blocks, are_held = len(raw), [verdict], [block], verdict == "hold"
+            verdict, block = marks[0]
+            size, verdicts, blocks, are_held = len(entry.chunks[0]), [verdict], [block], verdict == "hold"
         else:
             size, verdicts, blocks = sum(map(len, entry.chunks)), [m[0] for m in marks], [m[1] for m in marks]
             are_held = verdicts.count("hold") == len(verdicts)
@@ -353,8 +353,9 @@ class OwnedCall:
     @property
     def wants_release(self) -> bool:
         """Is there anything to release or record that is not under way, and cannot wait?"""
-        more = self._outputs or self._records or self._keepalive or (self._chunks and self._held_bytes > HELD_BYTES)
-        return self.sending is None and bool(more)
+        if self.sending is not None:
+            return False
+        return bool(self._outputs or self._records or self._keepalive or (self._chunks and self._held_bytes > HELD_BYTES))
 
     def record_held(self) -> bool:
         """Let held chunks wait no longer to be recorded; False where there are none."""
@@ -395,7 +396,8 @@ class OwnedCall:
         reply, payload = self._reply(number, following)
         chunks, recorded = self._chunks, self.recorded
         if chunks:
-            recorded = chunks[-1].seq + len(chunks[-1].raw) - 1
+            last = chunks[-1]
+            recorded = last.seq + len(last.raw) - 1
         all_records: list[Record] = [*chunks, *self._records]
         written = self.written
         if payload and reply is not None:
@@ -442,13 +444,15 @@ class OwnedCall:
             request = self.session.request
             dialect = DIALECTS[self.start.dialect]
             rendered.data = dialect.keepalive if request is not None and request.stream and not dialect.counts_events else b""
-        has_head = bool(rendered.data) and not self._head_sent
+        has_head = not self._head_sent and bool(rendered.data)
         if has_head and not rendered.status:
             rendered.status = 200
             rendered.headers = {"content-type": self._make_encoder().content_type if self.session.request else "application/json"}
-        headers = {**rendered.headers, "x-sluice-policy": self.policy_header} if rendered.status else {}
-        if headers and self.session.dropped:
-            headers[dropped.HEADER] = dropped.header_value(self.session.dropped)
+        headers = {}
+        if rendered.status:
+            headers = {**rendered.headers, "x-sluice-policy": self.policy_header}
+            if self.session.dropped:
+                headers[dropped.HEADER] = dropped.header_value(self.session.dropped)
         if has_head and not only_keepalive:
             self._head_sent = True
         payload = b"" if only_keepalive else rendered.data

@@ -5,6 +5,7 @@ A lost connection is not an answer, so the release stays under way and is repeat
 
 import asyncio
 import logging
+from functools import partial
 
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
@@ -31,7 +32,8 @@ class Releaser:
     """Collects calls that have something to release and sends them at the end of the tick."""
 
     def __init__(self, redis: Connection, calls: Calls, unrecorded: Unrecorded, *, max_reply: int, strict: bool) -> None:
-        self._redis, self._calls, self._unrecorded, self._max_reply, self._strict = redis, calls, unrecorded, max_reply, strict
+        self._redis, self._calls, self._unrecorded = redis, calls, unrecorded
+        self._first_args: tuple[Argument, ...] = (max_reply, REPLY_TTL_MS, "1" if strict else "0")
         # waiting for the loop's next turn costs the lone stream its time and joins nothing
         self._tick = Tick(self._prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
 
@@ -60,7 +62,7 @@ class Releaser:
     def _send(self, place: tuple[int, str], batch: list[tuple[OwnedCall, Release]], size: int) -> None:
         shard, gateway = place
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
-        args: list[Argument] = [self._max_reply, REPLY_TTL_MS, "1" if self._strict else "0"]
+        args = [*self._first_args]
         is_waited_for = False
         for call, release in batch:
             release.is_asked, release.is_out = True, None
@@ -73,7 +75,7 @@ class Releaser:
                 release.written,
             )  # fmt: skip
         answer = self._redis.script(scripts.RELEASE, keys, args, is_large=size > BATCH_BYTES)
-        answer.add_done_callback(lambda done: self._answered(batch, done))
+        answer.add_done_callback(partial(self._answered, batch))
         if is_waited_for:
             # behind the record of what they wait for
             self._redis.send_quiet("PUBLISH", layout.waiting_channel(shard), b"")

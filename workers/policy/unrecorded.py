@@ -20,8 +20,8 @@ from streams.connection import Connection, RedisError
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 LOOK_BYTES = MAX_UNRECORDED_BYTES // 2
 """Of one key in one shard, at which the worker looks how far the writers are."""
-LOOK_S = 0.05
-"""How long it waits before it looks again: at 10 ms the looks took a fifth of what a chunk costs a worker."""
+LOOK_S, LONGEST_LOOK_S = 0.005, 0.1
+"""How long it waits before it looks again: twice as long each time, up to the second. Writers that keep up need a few milliseconds."""
 STUCK_S = 1.0
 """Writers that took nothing for so long are away."""
 
@@ -73,7 +73,7 @@ class Unrecorded:
         """Wait until writers have taken all that is on the stream now, or take nothing."""
         loop = asyncio.get_running_loop()
         state = await audit_stream.read_state(self._redis, shard)
-        newest, moved = state.newest, loop.time()
+        newest, moved, wait_s = state.newest, loop.time(), LOOK_S
         while True:
             if state.taken != self._taken[shard]:
                 self._taken[shard], moved = state.taken, loop.time()
@@ -82,5 +82,6 @@ class Unrecorded:
                 self._stuck.add(shard)
             if state.taken >= newest or shard in self._stuck:
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_LOOK_S)
             state = await audit_stream.read_state(self._redis, shard)

@@ -64,6 +64,7 @@ class PolicyWorker:
         )  # fmt: skip
         self._bodies = Connection(url, name="policy-bodies", silent_s=silent_s)
         self.calls = Steps(settings, self.name, self._redis, self._bodies, Subscriptions(self._sub))
+        self._heard, self._queues = self.calls.hears.entries, self.calls.fair.queues
         self._claims = Claims(
             self._redis, self._blocking, self.limits, self.name, lambda: self._policies.pins, self.calls, self._adopt
         )  # fmt: skip
@@ -212,8 +213,8 @@ class PolicyWorker:
 
     def _on_push(self, message: list[Any], *, is_its_turn: bool = False) -> None:
         _, channel, payload = message
-        if (call := self.calls.hears.entries.get(channel)) is not None:
-            if (queues := self.calls.fair.queues) and not is_its_turn and not call.from_stream and call.start.key in queues:
+        if (call := self._heard.get(channel)) is not None:
+            if (queues := self._queues) and not is_its_turn and not call.from_stream and call.start.key in queues:
                 self._wait_for_turn(message)
                 return
             if call.from_stream or len(payload) > LARGE_STEP_BYTES:
