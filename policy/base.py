@@ -284,6 +284,11 @@ class Policy:
             return ""
         return f"its class has none of the hooks that decide: write one of {', '.join(_DECIDING)}"
 
+    @property
+    def passes_tool_calls(self) -> bool:
+        """Does it let every tool call pass, as it has no hook for them?"""
+        return type(self).on_tool_call is Policy.on_tool_call
+
     def for_call(self, context: Context) -> Self:
         """Return this policy's copy for one call: it shares nothing that can change. Override to look at the call; call super."""
         if is_built_in(kind := type(self)):

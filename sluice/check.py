@@ -86,6 +86,10 @@ def _idle(document: Document, name: str, made: Mapping[int, Sequence["Policy"]])
             said = "EVERYTHING PASSES: no rule and no judge decides about anything that a model says (add a preset or rules)"
             yield Finding("warning", place, said, line)
         return
+    if all(policy.passes_tool_calls or policy.why_idle() for policy in policies) and not any(policy.is_noop for policy in policies):
+        yield Finding(
+            "warning", place, "every tool call passes: none of its policies decides about tool calls (add a preset or rules)", line
+        )
     for number, several in made.items():
         for why in (policy.why_idle() for policy in several if not policy.is_noop):
             if why:

@@ -47,6 +47,14 @@ def test_a_default_that_lets_everything_pass_is_said_loudly(steps: str, passes: 
     assert said(f"policies:\n  default: [{{use: tool_rules, deny: [{{tool: x}}]}}]\n  other: {steps}\n") == []
 
 
+def test_a_series_that_looks_at_text_alone_is_warned_about() -> None:
+    replace = "{use: text_replace, rules: [{find: a, replace: b}]}"
+    [found] = said(f"policies:\n  default: [{replace}]\n")
+    assert found.startswith("warning 2: policies.default: every tool call passes: ")
+    for decides in ("{use: tool_rules, deny: [{tool: x}]}", "{use: noop}"):
+        assert "every tool call passes" not in "".join(said(f"policies:\n  default: [{replace}, {decides}]\n"))
+
+
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
