@@ -18,6 +18,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _JSON = b"application/json"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
+_STATUS_OF_CODE = {"method_not_allowed": 405, "unsupported_encoding": 415}
 
 
 class ClientGone(PipelineError):
@@ -117,7 +118,10 @@ async def respond_error(send: Send, dialect: Dialect, error: PipelineError, *, c
         headers.append((b"x-sluice-call-id", call_id.encode()))
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(error.retry_after_s).encode()))
-    status = 405 if error.error_code == "method_not_allowed" else error.http_status
-    # of a path that is not served clients are told as it is
-    told = status if status in (404, 405) else dialect.statuses.get(status, status)
+    status = _STATUS_OF_CODE.get(error.error_code, error.http_status)
+    if status == 415:
+        # RFC 9110, 15.5.16: what would be accepted
+        headers.append((b"accept-encoding", b"identity"))
+    # clients are told these as they are, whatever their dialect makes of the others
+    told = status if status in (404, 405, 415) else dialect.statuses.get(status, status)
     await respond(send, told, dialect.error_body(error), headers=tuple(headers))
