@@ -104,12 +104,16 @@ class MessageWriter:
         for position, turn in enumerate(self._neutral.turns):
             self._draft.note("messages[]", turn.extra)
             role = "model" if turn.role == "assistant" else "user"
+            answer = self._answer(turn, is_current=position > asked) if role == "model" else []
+            if role == "model" and not answer:
+                # only reasoning, which is left out: the user's turns around it are one content
+                continue
             if not steps or steps[-1].role != role:
                 steps.append(_Step(role))
             step = steps[-1]
             match turn.role:
                 case "assistant":
-                    step.said += self._answer(turn, is_current=position > asked)
+                    step.said += answer
                 case "system":
                     step.said += self._later_system(turn)
                 case _:

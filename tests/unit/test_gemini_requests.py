@@ -76,6 +76,16 @@ def test_a_call_and_its_result_stand_together_or_not_at_all(messages: list[Any],
     assert set(written.dropped) == set(dropped)
 
 
+def test_reasoning_alone_between_results_and_text_parts_no_contents() -> None:
+    use = {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]}
+    thought = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]}
+    answered = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "x"}]}
+    sent, _ = write(asked(USER, use, answered, thought, USER), "anthropic")
+    assert [len(content["parts"]) for content in sent["contents"]] == [1, 1, 2]
+    # the text stands beside a result, so the call before it is of the current turn
+    assert sent["contents"][1]["parts"][0]["thoughtSignature"] == "skip_thought_signature_validator"
+
+
 def test_an_error_and_media_in_results_of_a_messages_client() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
     use = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}]}
