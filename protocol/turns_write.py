@@ -16,6 +16,7 @@ from protocol.neutral import (
     ProviderResultPart,
     RefusalPart,
     SummaryPart,
+    ThinkingPart,
     kind_of,
 )
 from protocol.request import OtherPart, TextPart, ToolResultPart
@@ -75,6 +76,11 @@ def joined(draft: Draft, turns: Sequence[AnyTurn], *, keeps_system: bool) -> lis
             parts = [TextPart(text)]
             if not keeps_system:
                 role, parts = "user", [TextPart(SYSTEM_MARK + text)] if text.strip() else []
+        if role == "assistant" and all(isinstance(p, ThinkingPart) or (isinstance(p, TextPart) and not p.text) for p in parts):
+            # no message of its own: providers refuse an answer that says nothing
+            if any(isinstance(p, ThinkingPart) for p in parts):
+                draft.drop("messages[].thinking")
+            continue
         if not found or found[-1][0] != role or role == "system":
             found.append((role, parts, position))
             continue

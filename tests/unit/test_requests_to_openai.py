@@ -274,7 +274,13 @@ TURNS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]], tuple[str, ..
         [{"role": "user", "content": [text("x"), text("[system message] s")]}],
         (),
     ),
-    ("an empty answer", said(role="assistant"), [{"role": "assistant", "content": ""}], ()),
+    ("an empty answer", [USER, *said(role="assistant"), USER], [{"role": "user", "content": [text("x"), text("x")]}], ()),
+    (
+        "an answer of reasoning alone",
+        [USER, *said({"type": "thinking", "thinking": "hm", "signature": "c2ln"}, role="assistant"), USER],
+        [{"role": "user", "content": [text("x"), text("x")]}],
+        ("messages[].thinking",),
+    ),
     (
         "a summary of what was compacted",
         said({"type": "compaction", "content": "earlier"}, text("now"), role="assistant"),
