@@ -249,8 +249,8 @@ class Gateway:
         """Returns the request body and its hash: what policies read, what is recorded and what is sent is held to it."""
         limit = self.limits.body_bytes
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
-            message = "compressed request bodies are not supported; send the body as it is, without content-encoding"
-            raise InvalidRequest(message, code="unsupported_encoding", param="content-encoding")
+            refusal = "compressed request bodies are not supported; send the body as it is, without content-encoding"
+            raise InvalidRequest(refusal, code="unsupported_encoding", param="content-encoding")
         try:
             size = int(named.get(b"content-length", b"0"))
         except ValueError:
