@@ -21,6 +21,12 @@ _INSTEAD = {
     "/complete": "the older completions API is not served; use messages",
 }
 """By the path behind /v1, its first part: what to do instead."""
+_OTHER_APIS = {
+    "Gemini": (":generateContent", ":streamGenerateContent", ":countTokens"),
+    "Bedrock": ("/converse", "/converse-stream", "/invoke", "/invoke-with-response-stream"),
+    "Ollama": ("/api/chat", "/api/generate", "/api/tags"),
+}
+"""APIs that no client is served, by the ends of their paths."""
 
 
 def unknown_path(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], record: Sequence[str] = ()) -> NotFound:
@@ -42,6 +48,9 @@ def wrong_method(method: str, path: str, right: str) -> NotFound:
 
 def _hint(path: str, address: str) -> str:
     bare = re.sub("/+", "/", path).rstrip("/")
+    if other := next((name for name, ends in _OTHER_APIS.items() if bare.endswith(ends)), ""):
+        wanted = f"use a client that speaks chat/completions or Responses (base URL {address}/v1) or Messages ({address})"
+        return f"the API of {other} is served to no client; {wanted}, and name the model there"
     while bare.startswith("/v1/"):
         bare = bare.removeprefix("/v1")
     if right := _PATH_OF.get("/models/ID" if bare.startswith("/models/") else bare, ""):

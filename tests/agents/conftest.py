@@ -16,9 +16,12 @@ MODELS = {
     "responses": "gpt-5.5",
     "gemini": "gemini-3-pro-preview",
     "converse": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "strict": "Qwen/Qwen3-32B",
 }
 """Real names: agents and rows of models go by them."""
-PREFIXES = {"openai": "/v1", "responses": "/v1", "gemini": "/v1beta"}
+PREFIXES = {"openai": "/v1", "responses": "/v1", "gemini": "/v1beta", "strict": "/strict/v1"}
+UPSTREAMS = {name: dialect for name in VENDORS if (dialect := {"strict": "openai"}.get(name, name)) in DIALECTS}
+"""The dialect of each upstream."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,8 @@ def configuration(url: str) -> dict[str, Any]:
     made["limits"] |= {"seal_s": 0.1}
     for key in made["keys"]:
         key["policies"] = ["default"]
-    spoken = [name for name in VENDORS if name in DIALECTS]
-    made["upstreams"] = {name: {"dialect": name, "base_url": url + PREFIXES.get(name, "")} for name in spoken}
-    made["models"] = [{"match": MODELS[name], "upstream": name} for name in spoken]
+    made["upstreams"] = {name: {"dialect": dialect, "base_url": url + PREFIXES.get(name, "")} for name, dialect in UPSTREAMS.items()}
+    made["models"] = [{"match": MODELS[name], "upstream": name} for name in UPSTREAMS]
     return made
 
 

@@ -18,7 +18,7 @@ def shell(command: str) -> str:
 async def main() -> None:
     """Run the task, streamed."""
     told = json.loads(sys.argv[1])
-    client = AsyncOpenAI(base_url=told["url"], api_key=told["key"], max_retries=0)
+    client = AsyncOpenAI(base_url=told["url"], api_key=told["key"])
     kind = OpenAIResponsesModel if told["dialect"] == "responses" else OpenAIChatCompletionsModel
     agent = Agent(name="tester", instructions="You run commands.", tools=[shell], model=kind(model=told["model"], openai_client=client))
     result = Runner.run_streamed(agent, told["task"])

@@ -7,6 +7,7 @@ from protocol.unknown_paths import SERVED, unknown_path, wrong_method
 
 HOST = [(b"host", b"localhost:8080")]
 OPENAI, ANTHROPIC = "set the base URL to http://localhost:8080/v1 ", "set the base URL to http://localhost:8080 (without /v1"
+OTHERS = ("/v1beta/models/gemini-3:streamGenerateContent", "/v1/models/x:generateContent", "/model/x/converse-stream", "/api/chat")
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ OPENAI, ANTHROPIC = "set the base URL to http://localhost:8080/v1 ", "set the ba
         ("/responses", "/v1 (with /v1 at its end, once)"),
         ("/v1/completions", "use chat/completions"),
         ("/v1/complete", "use messages"),
+        *((path, "use a client that speaks chat/completions") for path in OTHERS),
     ],
 )
 def test_a_wrong_path_says_what_to_change(path: str, hint: str) -> None:

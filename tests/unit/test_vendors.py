@@ -7,13 +7,13 @@ import pytest
 
 from tests.support.vendors.checking import seal
 from tests.support.vendors.server import VENDORS, vendor_of
-from tests.support.vendors.story import FIRST, LAST, SECOND, Do, Refused, Say, answer
+from tests.support.vendors.story import FIRST, LAST, SECOND, Do, Refused, Say, two_turns
 
 Json = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 PATHS = {
     "openai": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses",
-    "gemini": "/v1beta/models/m:generateContent", "converse": "/model/m/converse",
+    "gemini": "/v1beta/models/m:generateContent", "converse": "/model/m/converse", "strict": "/strict/v1/chat/completions",
 }  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def conversation(vendor: str, result: str) -> Json:
     use: Json
     came: Json
     tool: Json
-    if vendor == "openai":
+    if vendor in ("openai", "strict"):
         call: Json = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "x"}'}}
         turns = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
         tool = {"type": "function", "function": {"name": "bash", "parameters": SCHEMA}}
@@ -60,9 +60,9 @@ def turns_of(body: Json) -> list[Json]:
 def test_a_provider_goes_through_its_story(vendor: str) -> None:
     module, path = VENDORS[vendor], PATHS[vendor]
     assert vendor_of(path) == vendor
-    parts = answer(module.read(conversation(vendor, FIRST), path))
+    parts = two_turns(module.read(conversation(vendor, FIRST), path))
     assert [type(p) for p in parts] == [Say, Do, Do]
-    assert answer(module.read(conversation(vendor, f"{FIRST} {SECOND}"), path)) == [Say(LAST)]
+    assert two_turns(module.read(conversation(vendor, f"{FIRST} {SECOND}"), path)) == [Say(LAST)]
 
 
 def _without_result(body: Json) -> None:
@@ -94,3 +94,17 @@ def test_sealed_thoughts_are_looked_at() -> None:
     for vendor, body, word in (("gemini", unsigned, "thought_signature"), ("responses", foreign, "could not be verified")):
         with pytest.raises(Refused, match=word):
             VENDORS[vendor].read(body, PATHS[vendor])
+
+
+@pytest.mark.parametrize(
+    ("turns", "word"),
+    [
+        (["user", "system"], "at the beginning"), (["system", "system", "user"], "at the beginning"), (["developer", "user"], "role"),
+        (["user", "user"], "alternate"), (["system", "assistant", "user"], "start with a user"),
+        (["user", "assistant"], "ends with an assistant"),
+    ],
+)  # fmt: skip
+def test_a_strict_template_takes_one_system_message_and_turns_that_alternate(turns: list[str], word: str) -> None:
+    body = {"model": "m", "messages": [{"role": role, "content": "x"} for role in turns]}
+    with pytest.raises(Refused, match=word):
+        VENDORS["strict"].read(body, PATHS["strict"])

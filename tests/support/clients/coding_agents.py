@@ -7,9 +7,11 @@ They are no part of the repository: npm and pip install them into a folder that 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +19,12 @@ import pytest
 
 from tests.support.clients.frameworks import INSTALL
 from tests.support.clients.packages import CACHE, CLIENTS
+from tests.support.vendors.story import EDIT
 
 TASK = "Run the two commands that you are given, then say that all is done."
 RUN_S = 90
+STOP_S = 15
+"""How long an agent has for its end after SIGINT; then it is killed."""
 INSTALL_S = 400
 _NPM = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "--prefix"]
 
@@ -39,13 +44,18 @@ class Ran:
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent. `clients`: the dialects of clients that it can be set to speak; `command(bin, url, model, home, dialect)`."""
+    """One agent.
+
+    `package` is npm's, or a file of requirements in tests/clients; `clients` the dialects of clients that it can be set to speak. One that
+    `edits` has no tools: it is given another task, and writes the file that the model's text names.
+    """
 
     name: str
     package: str
     binary: str
     clients: tuple[str, ...]
     command: Callable[["Place"], tuple[list[str], dict[str, str]]]
+    edits: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ def _codex(place: Place) -> tuple[list[str], dict[str, str]]:
     settings.mkdir(parents=True)
     provider = {"name": "Sluice", "base_url": f"{place.url}/v1", "env_key": "SLUICE_AGENT_KEY", "wire_api": "responses"}
     lines = [f'model = "{place.model}"', 'model_provider = "sluice"', 'web_search = "disabled"', "[model_providers.sluice]"]
-    lines += [*(f'{name} = "{value}"' for name, value in provider.items()), "request_max_retries = 0", "stream_max_retries = 0"]
+    lines += [*(f'{name} = "{value}"' for name, value in provider.items())]
     (settings / "config.toml").write_text("\n".join(lines) + "\n")
     command = [place.program, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK]
     return command, {"CODEX_HOME": str(settings), "SLUICE_AGENT_KEY": place.key}
@@ -89,19 +99,39 @@ def _opencode(place: Place) -> tuple[list[str], dict[str, str]]:
     return [place.program, "run", TASK], environment
 
 
-def _openai_agents(place: Place) -> tuple[list[str], dict[str, str]]:
-    script = str(CLIENTS / "openai_agents.py")
-    told = json.dumps({"url": f"{place.url}/v1", "key": place.key, "model": place.model, "dialect": place.dialect, "task": TASK})
-    return [place.program, "-I", script, told], {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
+def _script(name: str) -> Callable[[Place], tuple[list[str], dict[str, str]]]:
+    def command(place: Place) -> tuple[list[str], dict[str, str]]:
+        told = json.dumps({"url": f"{place.url}/v1", "key": place.key, "model": place.model, "dialect": place.dialect, "task": TASK})
+        return [place.program, "-I", str(CLIENTS / name), told], {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
+
+    return command
+
+
+def _aider(place: Place) -> tuple[list[str], dict[str, str]]:
+    quiet = ["--no-git", "--no-show-model-warnings", "--no-check-update", "--analytics-disable", "--no-show-release-notes", "--no-pretty"]
+    command = [place.program, "--model", f"openai/{place.model}", "--edit-format", "whole", "--yes-always", *quiet, "--message", EDIT]
+    return command, {"OPENAI_API_BASE": f"{place.url}/v1", "OPENAI_API_KEY": place.key}
+
+
+def _gemini(place: Place) -> tuple[list[str], dict[str, str]]:
+    settings = place.home / ".gemini" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}))
+    command = [place.program, "--model", place.model, "--skip-trust", "--approval-mode", "yolo", "--prompt", TASK]
+    return command, {"GEMINI_API_KEY": place.key, "GOOGLE_GEMINI_BASE_URL": place.url, "GEMINI_TELEMETRY_ENABLED": "false"}
 
 
 CODING_AGENTS = {
     a.name: a
     for a in (
         Agent("codex", "@openai/codex@0.171.0", "codex", ("responses",), _codex),
-        Agent("claude-code", "@anthropic-ai/claude-code@2.1.197", "claude", ("anthropic",), _claude),
+        Agent("claude-code", "@anthropic-ai/claude-code@2.1.332", "claude", ("anthropic",), _claude),
+        Agent("claude-code-2.1.197", "@anthropic-ai/claude-code@2.1.197", "claude", ("anthropic",), _claude),
         Agent("opencode", "opencode-ai@1.18.33", "opencode", ("openai", "anthropic", "responses"), _opencode),
-        Agent("openai-agents", "", "python", ("responses", "openai"), _openai_agents),
+        Agent("openai-agents", "requirements-agents.txt", "python", ("responses", "openai"), _script("openai_agents.py")),
+        Agent("pydantic-ai", "requirements-agents.txt", "python", ("openai", "anthropic", "responses"), _script("pydantic_agent.py")),
+        Agent("aider", "requirements-aider.txt", "aider", ("openai",), _aider, edits=True),
+        Agent("gemini-cli", "@google/gemini-cli@0.61.0", "gemini", ("gemini",), _gemini),
     )
 }
 
@@ -123,8 +153,8 @@ def _done(*command: str, cwd: Path) -> None:
 
 def installed(agent: Agent) -> str:
     """The path of its program, installed now or before. Skips the test where it cannot be had."""
-    if not agent.package:
-        return _python()
+    if agent.package.endswith(".txt"):
+        return _python(agent)
     if not shutil.which("npm"):
         pytest.skip(f"{agent.name} needs npm, which is not here")
     place = _folder() / agent.package.replace("/", "-").lstrip("@")
@@ -141,41 +171,55 @@ def installed(agent: Agent) -> str:
     return str(program)
 
 
-def _python() -> str:
-    wanted = CLIENTS / "requirements-agents.txt"
-    place = _folder() / "openai-agents"
+def _python(agent: Agent) -> str:
+    wanted = CLIENTS / agent.package
+    place = _folder() / wanted.stem
     if not (place / "whole").exists() or (place / "whole").read_text() != wanted.read_text():
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         _done(sys.executable, "-m", "venv", "env", cwd=place)
         _done(str(place / "env" / "bin" / "python"), "-m", "pip", *INSTALL, "-r", str(wanted), cwd=place)
         (place / "whole").write_text(wanted.read_text())
-    return str(place / "env" / "bin" / "python")
+    return str(place / "env" / "bin" / agent.binary)
 
 
-def run(agent: Agent, folder: Path, url: str, key: str, model: str, dialect: str) -> Ran:
-    """Run it on the task, asking `model` at `url`, in a folder and a home of its own."""
+def run(agent: Agent, folder: Path, url: str, key: str, model: str, dialect: str, until: Callable[[], object] | None = None) -> Ran:
+    """Run it on the task, asking `model` at `url`, in a folder and a home of its own. `until`: interrupt it when that returns."""
     program = installed(agent)
     home, work, scratch = folder / "home", folder / "work", folder / "scratch"
     for one in (home, work, scratch):
-        one.mkdir()
+        one.mkdir(parents=True)
     command, own = agent.command(Place(program, url, key, model, dialect, home))
     # nothing of this machine's own settings, and whatever is not on loopback ends at a closed port
     nowhere = "http://127.0.0.1:9"
     network = {"HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "http_proxy": nowhere, "https_proxy": nowhere}
     network |= {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     base = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", "LANG": "C.UTF-8", "TMPDIR": str(scratch)}
+    process = subprocess.Popen(
+        command,
+        cwd=work,
+        env={**base, **network, **own},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a group of its own, which is what Ctrl-C reaches, also where whoever started the tests ignores SIGINT
+        start_new_session=True,
+        preexec_fn=_heed_interrupt,
+    )
     try:
-        done = subprocess.run(
-            command,
-            cwd=work,
-            env={**base, **network, **own},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=RUN_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        return Ran(-1, str(late.stdout), str(late.stderr), work)
-    return Ran(done.returncode, done.stdout, done.stderr, work)
+        if until is not None:
+            until()
+            os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=RUN_S if until is None else STOP_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return Ran(process.returncode, out, err, work)
+
+
+def _heed_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

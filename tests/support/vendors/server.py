@@ -2,36 +2,43 @@
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import httpx2 as httpx
 
-from tests.support.vendors import chat, converse, gemini, messages, responses
-from tests.support.vendors.story import Refused, Seen, answer
+from tests.support.vendors import chat, converse, gemini, messages, overload, responses, strict
+from tests.support.vendors.story import Refused, Scene, Seen, is_task
 
-VENDORS: dict[str, ModuleType] = {"openai": chat, "anthropic": messages, "responses": responses, "gemini": gemini, "converse": converse}
+VENDORS: dict[str, ModuleType] = {
+    "openai": chat, "anthropic": messages, "responses": responses, "gemini": gemini, "converse": converse, "strict": strict,
+}  # fmt: skip
 _SSE = "text/event-stream; charset=utf-8"
 _STREAM = {"converse": "application/vnd.amazon.eventstream"}
+STALL_S = 40
 
 
 @dataclass(frozen=True)
 class Told:
-    """One request: what the vendor read in it, or why it refused it."""
+    """One request: what the vendor read in it, or why it refused it. `overloaded`: it was taken, and answered with an overload."""
 
     vendor: str
     path: str
     body: dict[str, Any]
     seen: Seen | None
     refused: str = ""
+    overloaded: bool = False
 
 
 def vendor_of(path: str) -> str:
     """The vendor of a path, or nothing."""
+    if path.startswith("/strict/"):
+        return "strict"
     if path.endswith("/chat/completions"):
         return "openai"
     if path.endswith("/v1/messages"):
@@ -45,20 +52,33 @@ def vendor_of(path: str) -> str:
 
 @dataclass
 class Vendors:
-    """The server. `told` is every request so far, `elsewhere` paths that no vendor has."""
+    """The server. `told` is every request so far, `elsewhere` paths that no vendor has.
+
+    `stalled` is set while an answer has stopped in its middle, `left` once its connection was closed meanwhile.
+    """
 
     url: str
     told: list[Told] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
+    scene: Scene = field(default_factory=Scene)
+    stalled: threading.Event = field(default_factory=threading.Event)
+    left: threading.Event = field(default_factory=threading.Event)
 
     def refusals(self) -> list[str]:
         """Requests that a real vendor would not have taken."""
         return [f"{told.vendor}: {told.refused}" for told in self.told if told.refused]
 
-    def forget(self) -> None:
+    def task(self) -> list[Told]:
+        """The requests of the task itself that were answered."""
+        return [told for told in self.told if told.seen is not None and is_task(told.seen) and not told.overloaded]
+
+    def begin(self, scene: Scene) -> None:
         """Begin anew."""
         self.told.clear()
         self.elsewhere.clear()
+        self.stalled.clear()
+        self.left.clear()
+        self.scene = scene
 
 
 class _Quiet(BaseHTTPRequestHandler):
@@ -78,10 +98,12 @@ class _Quiet(BaseHTTPRequestHandler):
             return whole
         return self.rfile.read(int(self.headers.get("content-length") or 0))
 
-    def whole(self, status: int, value: bytes, kind: str = "application/json") -> None:
+    def whole(self, status: int, value: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         """Answer at once."""
         self.send_response(status)
-        self.send_header("content-type", kind)
+        self.send_header("content-type", "application/json")
+        for name, text in headers.items():
+            self.send_header(name, text)
         self.send_header("content-length", str(len(value)))
         self.end_headers()
         self.wfile.write(value)
@@ -127,17 +149,38 @@ def vendors() -> Iterator[Vendors]:
                 made.told.append(Told(vendor, path, body, None, refused.message))
                 self.whole(refused.status, json.dumps(module.error(refused)).encode())
                 return
-            made.told.append(Told(vendor, path, body, seen))
+            scene = made.scene
+            is_first = is_task(seen) and not any(told.seen is not None and is_task(told.seen) for told in made.told)
+            made.told.append(Told(vendor, path, body, seen, overloaded=is_first and scene.overloaded))
+            if made.told[-1].overloaded:
+                status, headers, value = overload.OF[vendor]
+                self.whole(status, json.dumps(value).encode(), headers=headers)
+                return
+            if is_first:
+                time.sleep(scene.silence_s)
             if not seen.stream:
-                self.whole(200, json.dumps(module.whole(seen, answer(seen))).encode())
+                self.whole(200, json.dumps(module.whole(seen, scene.answer(seen))).encode())
                 return
             self.send_response(200)
             self.send_header("content-type", _STREAM.get(vendor, _SSE))
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            for frame in module.frames(seen, answer(seen)):
+            frames = list(module.frames(seen, scene.answer(seen)))
+            stop = len(frames) // 2 if is_first and scene.stalls else len(frames)
+            for frame in frames[:stop]:
                 self.piece(frame)
-            self.piece(b"")
+            if stop < len(frames):
+                self._stall()
+            else:
+                self.piece(b"")
+
+        def _stall(self) -> None:
+            made.stalled.set()
+            self.connection.settimeout(STALL_S)
+            with suppress(ConnectionError):
+                if self.connection.recv(1):
+                    return
+            made.left.set()
 
         def do_GET(self) -> None:
             made.elsewhere.append(self.path)
