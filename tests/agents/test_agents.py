@@ -5,6 +5,7 @@ The agent runs the allowed commands and goes on to the end; the denied one never
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.support.checks.sealed import verified
 from tests.support.clients.coding_agents import CODING_AGENTS, Ran, run
 from tests.support.servers.product import KEY
 from tests.support.vendors.server import Door, Told, door
-from tests.support.vendors.story import DENIED, FIRST, LAST, RAN, SECOND, WITNESS, Scene, three_at_once, two_turns
+from tests.support.vendors.story import DENIED, FIRST, LAST, RAN, SECOND, WITNESS, Part, Scene, Seen, three_at_once, two_turns
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
@@ -24,7 +25,10 @@ pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 Way = tuple[str, str]
 WAYS: list[Way] = [(agent.name, client) for agent in CODING_AGENTS.values() for client in agent.clients if client in CLIENTS]
 CALLING = [(agent, client) for agent, client in WAYS if not CODING_AGENTS[agent].edits]
-RESULTS = {two_turns: [[], [FIRST], [FIRST, SECOND]], three_at_once: [[], [FIRST, SECOND]]}
+RESULTS: dict[Callable[[Seen], list[Part]], list[list[str]]] = {
+    two_turns: [[], [FIRST], [FIRST, SECOND]],
+    three_at_once: [[], [FIRST, SECOND]],
+}
 """The results that each request of the task brings back."""
 SILENT_S = 40
 
@@ -52,7 +56,8 @@ def play(
     """Run an agent once, interrupted when `until` returns, if that is given."""
     place.vendors.begin(scene)
     before = {c["call_id"] for c in place.product.audit("calls", limit=100)["items"]}
-    with door(place.product.url) as way:
+    # an agent that leaves is missed by the door, but not by the product
+    with nullcontext(Door(place.product.url)) if until else door(place.product.url) as way:
         ran = run(CODING_AGENTS[agent], folder, way.url, KEY, MODELS[upstream], client, until)
 
     def ended() -> list[dict[str, str]] | None:
@@ -126,18 +131,19 @@ def test_an_interrupted_agent_leaves_nothing_open_and_runs_again(
     place: Place, tmp_path: Path, agent: str, client: str, upstream: str
 ) -> None:
     interrupted = play(place, tmp_path / "interrupted", agent, client, upstream, Scene(stalls=True), lambda: place.vendors.stalled.wait(60))
+    print("ended by the interrupt with", interrupted.ran.code)
     assert place.vendors.left.wait(10), str(interrupted.ran)
     assert len(place.vendors.task()) == 1
     assert "client_gone" in {c["reason"] for c in interrupted.calls} <= {"client_gone", "complete"}
     check_done(place, play(place, tmp_path / "again", agent, client, upstream, Scene()), agent, upstream)
 
 
-@rotated(WAYS, 2)
+@rotated(WAYS, 3)
 def test_an_agent_waits_for_a_silent_provider(place: Place, tmp_path: Path, agent: str, client: str, upstream: str) -> None:
     check_done(place, play(place, tmp_path, agent, client, upstream, Scene(silence_s=SILENT_S)), agent, upstream)
 
 
-@rotated(WAYS, 3)
+@rotated(WAYS, 2)
 def test_an_agent_asks_an_overloaded_provider_again(place: Place, tmp_path: Path, agent: str, client: str, upstream: str) -> None:
     check_done(place, play(place, tmp_path, agent, client, upstream, Scene(overloaded=True)), agent, upstream)
 

@@ -20,7 +20,7 @@ def shell(command: str) -> str:
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False).stdout
 
 
-async def events(_: RunContext[None], stream: AsyncIterable[Any]) -> None:
+async def events(_: RunContext[object], stream: AsyncIterable[Any]) -> None:
     """Take the events; that there is a handler makes requests streamed."""
     async for _event in stream:
         pass
@@ -28,16 +28,16 @@ async def events(_: RunContext[None], stream: AsyncIterable[Any]) -> None:
 
 def main() -> None:
     """Run the task."""
-    told = json.loads(sys.argv[1])
-    url, key, name = told["url"], told["key"], told["model"]
+    given = json.loads(sys.argv[1])
+    url, key, name = given["url"], given["key"], given["model"]
     model: Model
-    if told["dialect"] == "anthropic":
+    if given["dialect"] == "anthropic":
         model = AnthropicModel(name, provider=AnthropicProvider(base_url=url.removesuffix("/v1"), api_key=key))
     else:
-        kind = OpenAIResponsesModel if told["dialect"] == "responses" else OpenAIChatModel
+        kind = OpenAIResponsesModel if given["dialect"] == "responses" else OpenAIChatModel
         model = kind(name, provider=OpenAIProvider(base_url=url, api_key=key))
     agent = Agent(model, instructions="You run commands.", tools=[shell])
-    print(asyncio.run(agent.run(told["task"], event_stream_handler=events)).output)
+    print(asyncio.run(agent.run(given["task"], event_stream_handler=events)).output)
 
 
 main()

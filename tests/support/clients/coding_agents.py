@@ -101,8 +101,8 @@ def _opencode(place: Place) -> tuple[list[str], dict[str, str]]:
 
 def _script(name: str) -> Callable[[Place], tuple[list[str], dict[str, str]]]:
     def command(place: Place) -> tuple[list[str], dict[str, str]]:
-        told = json.dumps({"url": f"{place.url}/v1", "key": place.key, "model": place.model, "dialect": place.dialect, "task": TASK})
-        return [place.program, "-I", str(CLIENTS / name), told], {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
+        settings = json.dumps({"url": f"{place.url}/v1", "key": place.key, "model": place.model, "dialect": place.dialect, "task": TASK})
+        return [place.program, "-I", str(CLIENTS / name), settings], {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
 
     return command
 

@@ -151,8 +151,9 @@ def vendors() -> Iterator[Vendors]:
                 return
             scene = made.scene
             is_first = is_task(seen) and not any(told.seen is not None and is_task(told.seen) for told in made.told)
-            made.told.append(Told(vendor, path, body, seen, overloaded=is_first and scene.overloaded))
-            if made.told[-1].overloaded:
+            is_overloaded = is_first and scene.overloaded
+            made.told.append(Told(vendor, path, body, seen, overloaded=is_overloaded))
+            if is_overloaded:
                 status, headers, value = overload.OF[vendor]
                 self.whole(status, json.dumps(value).encode(), headers=headers)
                 return

@@ -100,15 +100,15 @@ def is_task(seen: Seen) -> bool:
 
 def two_turns(seen: Seen) -> list[Part]:
     """One command, then the other beside the denied one."""
-    return _told(seen, ["first"], ["denied", "second"])
+    return _next_of(seen, ["first"], ["denied", "second"])
 
 
 def three_at_once(seen: Seen) -> list[Part]:
     """Three calls in one answer, of which the middle one is denied."""
-    return _told(seen, ["first", "denied", "second"])
+    return _next_of(seen, ["first", "denied", "second"])
 
 
-def _told(seen: Seen, *turns: list[str]) -> list[Part]:
+def _next_of(seen: Seen, *turns: list[str]) -> list[Part]:
     tool = next((t for t in seen.offered if _is_shell(t)), None)
     if tool is None:
         return [Say(f"{RAN}\n```\n{FIRST}\n```\n" if is_task(seen) else "A task with two commands")]
