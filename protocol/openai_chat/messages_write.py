@@ -21,6 +21,8 @@ from protocol.turns_write import Answers, joined, last_asked, note_system, plain
 
 MAX_ID = 40
 """Characters of an id that the vendor takes."""
+BRIDGE = "I have the results."
+"""An assistant's message between results and a user's text, for models that refuse a user's message behind a tool's."""
 
 
 class MessageWriter:
@@ -57,6 +59,8 @@ class MessageWriter:
             messages.append(message)
             content += more
         content += WRITER.asked(self._draft, parts)
+        if content and messages and self._row.bridged:
+            messages.append({"role": "assistant", "content": BRIDGE})
         if content:
             simple = len(content) == 1 and content[0]["type"] == "text"
             messages.append({"role": "user", "content": content[0]["text"] if simple else content})

@@ -29,6 +29,8 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Takes tools."""
     id_chars: int = 0
     """Ids of calls have just so many letters and digits, where it is not 0."""
+    bridged: bool = False
+    """An assistant's message must stand between the results of tools and what the user says next."""
     reasoning_content: bool = False
     """Wants its reasoning back in turns with tool calls."""
 

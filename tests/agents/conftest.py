@@ -16,7 +16,7 @@ MODELS = {
     "responses": "gpt-5.5",
     "gemini": "gemini-3-pro-preview",
     "converse": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
-    "strict": "Qwen/Qwen3-32B",
+    "strict": "mistralai/Devstral-Small-2-24B-Instruct-2512",
 }
 """Real names: agents and rows of models go by them."""
 PREFIXES = {"openai": "/v1", "responses": "/v1", "gemini": "/v1beta", "strict": "/strict/v1"}

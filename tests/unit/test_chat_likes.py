@@ -310,6 +310,17 @@ def test_mistral_gets_ids_of_nine_letters_and_digits() -> None:
     assert all(len(i) == 9 and i.isalnum() for i in ids)
 
 
+@pytest.mark.parametrize(("model", "roles"), [("mistralai/devstral-2", ["tool", "assistant", "user"]), ("qwen3", ["tool", "user"])])
+def test_mistral_gets_an_answer_between_results_and_what_a_user_says_next(model: str, roles: list[str]) -> None:
+    use, said = {"type": "tool_use", "id": "a1b2c3d4e", "name": "f", "input": {}}, {"type": "text", "text": "go on"}
+    came = {"type": "tool_result", "tool_use_id": "a1b2c3d4e", "content": "x"}
+    turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [use]}]
+    tools = [{"name": "f", "input_schema": {"type": "object"}}]
+    for last, wanted in (([came, said], roles), ([came], ["tool"])):
+        body = asked(model, "anthropic", messages=[*turns, {"role": "user", "content": last}], tools=tools)().body
+        assert [m["role"] for m in json.loads(body)["messages"][2:]] == wanted
+
+
 @pytest.mark.parametrize("name", STREAMS or ["none"])
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
 def test_recordings_of_vendors_reach_both_clients(name: str, cut: bool) -> None:

@@ -108,3 +108,10 @@ def test_a_strict_template_takes_one_system_message_and_turns_that_alternate(tur
     body = {"model": "m", "messages": [{"role": role, "content": "x"} for role in turns]}
     with pytest.raises(Refused, match=word):
         VENDORS["strict"].read(body, PATHS["strict"])
+
+
+def test_a_strict_template_takes_no_user_behind_a_tool() -> None:
+    body = conversation("strict", FIRST)
+    body["messages"].append({"role": "user", "content": "go on"})
+    with pytest.raises(Refused, match="after role 'tool'"):
+        VENDORS["strict"].read(body, PATHS["strict"])

@@ -1,6 +1,7 @@
 """A server of open models whose chat template refuses what it was not written for, and whose schema refuses unknown fields.
 
-The system message comes first and is the only one, and turns of user and assistant alternate, as in the templates of Qwen, Gemma and Llama.
+The system message comes first and is the only one, and turns of user and assistant alternate, as in the templates of Qwen, Gemma and Llama;
+a user does not speak right behind a tool, as in those of Mistral.
 """
 
 from tests.support.vendors import chat
@@ -29,6 +30,7 @@ def read(body: Json, path: str) -> Seen:
         known(message, _MESSAGE[role], f"messages.{number}")
         need(role != "system" or number == 0, "System message must be at the beginning.")
         need(role == "tool" or role != before, "Conversation roles must alternate user/assistant/user/assistant/...")
+        need(before != "tool" or role in ("tool", "assistant"), f"Unexpected role {role!r} after role 'tool'")
         need(before not in ("", "system") or role in ("system", "user"), "Conversation must start with a user message.")
         before = role
     need(before in ("user", "tool"), "Cannot continue a conversation that ends with an assistant message.")
