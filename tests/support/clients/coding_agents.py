@@ -22,7 +22,7 @@ from tests.support.clients.packages import CACHE, CLIENTS
 from tests.support.vendors.story import EDIT
 
 TASK = "Run the two commands that you are given, then say that all is done."
-RUN_S = 90
+RUN_S = 150
 STOP_S = 15
 """How long an agent has for its end after SIGINT; then it is killed."""
 INSTALL_S = 400
