@@ -21,8 +21,12 @@ def end_of(until: datetime | None, now: datetime) -> datetime:
     return whole if whole == last else whole + _HOUR
 
 
-def axis(items: Sequence[JsonObject], end: datetime, link: Callable[[str, str], str]) -> dict[str, Any] | None:
-    """Return the bars of the hours before `end`, from sums by hour; None where nothing was. `link` makes the address of a time span."""
+Span = tuple[datetime | None, datetime | None]
+
+
+def axis(items: Sequence[JsonObject], end: datetime, chosen: Span, link: Callable[[str, str], str]) -> dict[str, Any] | None:
+    """Return the bars of the hours before `end`, from sums by hour; None where nothing was. `link` makes the address of a time span, and
+    `chosen` is that of the list."""
     begin = end - HOURS * _HOUR
     found = {item["hour"]: item for item in items}
     most = max((item["calls"] for item in items), default=0)
@@ -48,7 +52,16 @@ def axis(items: Sequence[JsonObject], end: datetime, link: Callable[[str, str], 
                     "to": link(since, until),
                 }
             )
-    return {"since": iso(begin), "until": iso(end), "hours": HOURS, "bars": bars, "height": HEIGHT, "below": BELOW}
+    return {"since": iso(begin), "until": iso(end), "hours": HOURS, "bars": bars, "height": HEIGHT, "below": BELOW, "most": most, "chosen": _chosen(begin, chosen)}
+
+
+def _chosen(begin: datetime, chosen: Span) -> tuple[float, float] | None:
+    """Where the time that is chosen begins, and how long it is, in hours of the axis; None: all of it."""
+    if chosen == (None, None):
+        return None
+    low, high = (None if at is None else min(float(HOURS), max(0.0, (at - begin) / _HOUR)) for at in chosen)
+    first = low or 0.0
+    return round(first, 2), round((HOURS if high is None else high) - first, 2)
 
 
 def _blocked(item: JsonObject) -> int:

@@ -18,7 +18,6 @@ from db.read import overview
 from db.read.items import time as iso
 from db.read.queries import AuditReader, reading
 from pages.page import Services
-from protocol.config import PolicyStep
 from protocol.errors import AuditUnavailable, RateLimited, StreamConnectionLost, StreamProtocolError
 from protocol.runtime import Runtime
 from streams import audit_stream, fitness, heartbeats, layout
@@ -149,7 +148,11 @@ class Figures:
         async with self._one:
             now = time.monotonic()
             due = [one for one in self.groups.values() if one.tried_at is None or now - one.tried_at >= one.every_s - 0.1]
-            await asyncio.gather(*(self._read(group) for group in due))
+            doctor = self.groups["doctor"]
+            await asyncio.gather(*(self._read(group) for group in due if group is not doctor))
+            # at last: what it imports the first time would keep the others for longer than a page waits
+            if doctor in due:
+                await self._read(doctor)
 
     async def _read(self, group: Group) -> None:
         group.tried_at = time.monotonic()
@@ -256,14 +259,6 @@ def _sealed(at: datetime | None, checkpoint: str | None) -> JsonObject:
     return found
 
 
-def asks_judge(step: PolicyStep) -> bool:
-    """Does this step ask judge workers? Pages may load no policy, so of a preset its name and options say it."""
-    if step.use != "preset":
-        return step.use == "tool_judge"
-    options = step.options
-    return str(options.get("name", "")).endswith("-judged") or options.get("unsure") == "ask"
-
-
 def examine(settings: Runtime) -> list[JsonObject]:
     """Return what `sluice doctor` would say of what this process may read; nothing where all is well. Blocking."""
     # some 0.1 s and 10 MB, for the first who looks
@@ -272,7 +267,7 @@ def examine(settings: Runtime) -> list[JsonObject]:
     from db import health as of_database
     from streams import health as of_redis
 
-    judged = any(asks_judge(step) for steps in settings.config.policies.values() for step in steps)
+    judged = any(step.use == "tool_judge" for steps in settings.config.policies.values() for step in steps)
     found: list[tuple[str, str, str]] = []
     try:
         with redis.Redis.from_url(settings.redis_url, socket_connect_timeout=1, socket_timeout=2) as client:

@@ -13,6 +13,7 @@ from db.read.items import JsonObject
 from db.read.items import time as iso
 from db.read.story import MOST_EVENTS, Overview
 from db.text import from_column
+from pages.verdicts import CUT, WORDS
 from protocol.records import PASSED, STREAM_LOST, UNCLAIMED
 
 _BLOCKED = "blocked_by_policy"
@@ -89,9 +90,20 @@ def _last_words(found: Overview) -> dict[int, Any]:
 
 
 def _counted(found: Overview) -> list[list[Any]]:
-    """How many blocks have each verdict, the gravest first."""
-    counted = Counter(str(row.verdict) for row in _last_words(found).values())
-    return [[verdict, counted[verdict]] for verdict in _GRAVEST if counted[verdict]]
+    """How many blocks have each verdict, the gravest first: the verdict, its word, and the number."""
+    rows = _last_words(found).items()
+    counted = Counter(CUT if _is_cut(row, number in found.tools) else str(row.verdict) for number, row in rows)
+    return [
+        [verdict, word, counted[name]]
+        for verdict in _GRAVEST
+        for name, word in ((verdict, WORDS[verdict]), *([(CUT, CUT)] if verdict == "withheld" else []))
+        if counted[name]
+    ]
+
+
+def _is_cut(row: Any, is_tool: bool) -> bool:
+    """Did this block end early? Its text went out as far as it came; a tool call that ended early never does, it is withheld."""
+    return not is_tool and row.reason == _UNFINISHED
 
 
 def happened(found: Overview) -> str:
@@ -107,8 +119,8 @@ def happened(found: Overview) -> str:
         said = f"The model asked for {what}: {'; '.join(_became(found, rows, found.tools))}."
     else:
         said = "The model refused to answer." if call["stop_reason"] == _REFUSAL else "The model answered without tool calls."
-    # a text that was never finished is cut, as all of its answer is
-    others = [n for n, row in rows.items() if n not in found.tools and row.verdict not in ("allow", "hold") and row.reason != _UNFINISHED]
+    # the end of this text says of the whole answer that it was cut
+    others = [n for n, row in rows.items() if n not in found.tools and row.verdict not in ("allow", "hold") and not _is_cut(row, False)]
     if became := "; ".join(_became(found, rows, others)):
         said += f" {became[0].upper()}{became[1:]}."
     if call["state"] == "FAILED":
@@ -231,8 +243,13 @@ def timeline(found: Overview, now: datetime) -> dict[str, Any] | None:
 
 
 def _sum(stretches: Sequence[dict[str, Any]], name: str) -> tuple[int, int]:
-    own = [one["to"] - one["from"] for one in stretches if one["name"] == name]
-    return sum(own), len(own)
+    """How long stretches of this name lasted together, and how many there are. Those at the same time count once."""
+    own = sorted((one["from"], one["to"]) for one in stretches if one["name"] == name)
+    total = end = 0
+    for begin, until in own:
+        total += max(0, until - max(begin, end))
+        end = max(end, until)
+    return total, len(own)
 
 
 def _drawn(stretches: Sequence[dict[str, Any]], whole: int) -> list[dict[str, Any]]:

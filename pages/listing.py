@@ -25,13 +25,17 @@ FIRST_BYTES = 1000
 MAX_ROWS = 200
 """Rows of a page: more makes browsers slow."""
 PATHS: Mapping[ListName, str] = {"calls": links.CALLS, "tool-calls": links.TOOL_CALLS, "judge-blocks": links.JUDGE_BLOCKS}
+NAMES: Mapping[ListName, str] = {"calls": "Calls", "tool-calls": "Tools", "judge-blocks": "Judge"}
+"""As the head of a page calls them."""
 _PAGING = ("cursor", "limit", "order")
 WINDOWS = (("15 min", "-15m"), ("1 h", "-1h"), ("24 h", "-24h"), ("7 d", "-7d"))
 """Times that a list offers."""
 _AGO = re.compile(r"-(\d{1,5})([smhdw])")
+_TIMES = "is no time: write it as 14:03, yesterday 14:03, -1h, today, 2026-01-31 or 2026-01-31 14:03"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_DAY = re.compile(r"(today|yesterday)(?: +(\d{1,2}:\d\d(?::\d\d)?))?", re.IGNORECASE)
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d(?=[ T]|$))?[ T]?((?P<minute>\d{1,2}:\d\d)(?P<second>:\d\d)?Z?)?")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d(?=[ T]|$)|(?i:today|yesterday)(?= ))?[ T]?((?P<minute>\d{1,2}:\d\d)(?P<second>:\d\d)?Z?)?")
 _OPPOSITE: Mapping[Order, Order] = {"asc": "desc", "desc": "asc"}
 _BESIDE: tuple[tuple[Order, int], ...] = (("asc", 2**31 - 1), ("desc", -1))
 """Past all rows of a call, upwards and downwards."""
@@ -65,6 +69,15 @@ class Listing:
         """Return the active filters: name, value, and the address without it."""
         return [(name, value, self.link(**{name: None})) for name, value in self.given.items()]
 
+    def elsewhere(self) -> list[tuple[str, str]]:
+        """Return the other lists that these filters choose something in: name, and address."""
+        known = {of: [one.name for one in filters_of(of)] for of in PATHS}
+        return [
+            (NAMES[of], links.with_query(path, {name: value for name, value in self.given.items() if name in known[of]}))
+            for of, path in PATHS.items()
+            if of != self.of
+        ]
+
     def origin(self) -> str:
         """Return this list in short, for `from` in links to its rows."""
         return links.with_query(self.of, {**self.given, "order": self.paging.get("order")})
@@ -79,6 +92,9 @@ def read(asked: Asked, of: ListName, *, more: Sequence[str] = (), label: Sequenc
     query = [(name, value) for name, value in asked.query if value]
     if (absolute := in_full(query)) != query:
         return Redirect(f"{asked.path}?{urlencode(absolute)}")
+    for name, value in absolute:
+        if name in ("since", "until") and _zoned(value) is None:
+            raise InvalidRequest(_TIMES, param=name)
     own = [(name, value) for name, value in query if name not in more]
     known = [(name, value) for name, value in own if name != "label" or not label]
     said = asked.one("label") if label else ""
@@ -170,8 +186,9 @@ def _time(value: str, now: datetime, after: datetime | None = None) -> datetime 
     try:
         if found := _AGO.fullmatch(value):
             return now - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
-        if value.lower() in ("today", "yesterday"):
-            return now.replace(hour=0, minute=0, second=0) - timedelta(days=value.lower() == "yesterday")
+        if named := _DAY.fullmatch(value):
+            day = now.date() - timedelta(days=named[1].lower() == "yesterday")
+            value = f"{day} {(named[2] or '00:00').rjust(5, '0')}"
         if _CLOCK.fullmatch(value):
             hour, minute, *second = map(int, value.split(":"))
             day = now if after is None else after.astimezone(UTC)

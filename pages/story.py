@@ -16,7 +16,7 @@ from db.read.story import Details, Overview, Span
 from db.text import from_column
 from pages import arguments, links
 from pages.sides import Decided, Got, Said
-from pages.verdicts import loud
+from pages.verdicts import CUT, loud
 from protocol.reasons import SENTENCES
 from protocol.records import to_text
 
@@ -134,7 +134,7 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
     row["sentence"] = _sentence(found, number, row)
     row["because"] = _because(row)
     if is_cut(row):
-        row["word"] = "CUT"
+        row["word"] = CUT.upper()
     # reasons that say no more than the words before them are not said twice
     row["said_why"] = "" if row["because"] or row["reason"] in _SAID else row["reason"]
     if tool is not None:
@@ -203,7 +203,9 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
         return _of_tool(found, number, row)
     got, verdict = row["got"], row["verdict"]
     if is_cut(row):
-        return f"{_behind(found, number, 'unfinished').replace('withheld', 'cut', 1)}; what came of it was released"
+        why = "the client went away first" if found.call["reason"] == "client_gone" else "the upstream never finished it"
+        last = f"; its last chunk is {found.spans[number].last_seq:,}" if number in found.spans else ""
+        return f"cut: {why}{last}; what came of it was released"
     if verdict == "allow":
         if row["kind"] == "thinking" and row["sealed_bytes"] and not row["characters"]:
             return "released as it came; nobody here can read it"
@@ -220,8 +222,9 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
 
 
 def is_cut(row: Mapping[str, Any]) -> bool:
-    """Did it end early, and go out as far as it came? No tool call does."""
-    return bool(row["kind"] != "tool" and row["verdict"] == "withheld" and row["reason"] == "unfinished" and row["went_out"])
+    """Did it end early, and go out as far as it came? No tool call does. Where the client went away, nobody decided about all of it."""
+    ended_early = row["verdict"] == "" or (row["verdict"] == "withheld" and row["reason"] == "unfinished")
+    return bool(row["kind"] != "tool" and ended_early and row["went_out"])
 
 
 def _of_tool(found: Overview, number: int, row: Mapping[str, Any]) -> str:

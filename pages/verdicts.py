@@ -4,6 +4,8 @@ SIGNS = {"allow": "✓", "block": "✗", "replace": "⇄", "hold": "‖", "withh
 WORDS = {
     "allow": "allowed", "block": "blocked", "replace": "replaced", "hold": "held", "withheld": "withheld", "discarded": "discarded",
 }  # fmt: skip
+CUT = "cut"
+"""The word for what ended early, which is no verdict."""
 LABELS = {"right": ("✓", "allow"), "wrong": ("✗", "block"), "unsure": ("?", "hold")}
 """What readers say of a decision: a sign, and the verdict whose colour it has."""
 

@@ -186,6 +186,12 @@ def expanded(steps: Sequence[PolicyStep]) -> Sequence[PolicyStep]:
         return steps
 
 
+def with_presets(config: Config) -> Config:
+    """Return a configuration that has behind each preset what it stands for: pages show rules, and know no policy."""
+    found = {name: (*(step for step in steps if step.use == PRESET), *expanded(steps)) for name, steps in config.policies.items()}
+    return config.model_copy(update={"policies": found})
+
+
 def _options_of(use: str, title: str) -> type[BaseModel] | None:
     """The options of a built-in policy, to name the one that was meant."""
     from policy.loading import BUILT_IN

@@ -308,6 +308,10 @@ def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8
         settings = load_settings(**given)
         logs.set_up(role, settings.log)
         config = load_config(settings.config)
+        if role == "pages":
+            from sluice.check import with_presets
+
+            config = with_presets(config)
         runtime = settings.runtime(
             config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge", names_set=role in ("gateway", "policy")
         )

@@ -7,7 +7,7 @@
    data-row             a row that j and k go to; Enter opens its a[data-open], or its first link
    data-go="c"          a link for `g c`; data-go="wire", "diff": for `w`, `d`; rel=prev, rel=next: for [ and ]
    id="b3", "c398"      a place: `y` copies the link with ?at=b3
-   For others: sluice.times(root), sluice.say(text). */
+   For others: sluice.times(root), sluice.say(text), sluice.clock(ms): the time of day in the zone chosen. */
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -30,32 +30,32 @@
     return [`${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`,
       `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")} ${sign}${two(Math.floor(a / 60))}:${two(a % 60)}`];
   }
+  const stamp = (at) => (zone === "local" ? parts(at) : [at.toISOString().slice(0, 10), at.toISOString().slice(11)]);
   const zoneName = () => (zone === "local" ? `UTC${parts(new Date())[1].slice(13)}` : "UTC");
   const TIMES = "input[name=since], input[name=until]";
   const AT = /^\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?$/, CLOCK = /^([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?$/;
   // A time that was typed in the zone that is shown, in UTC; all else as it is.
   function inUtc(text) {
     if (zone !== "local") return text;
-    const day = new Date();
+    const day = new Date(), named = /^(today|yesterday)\b *(.*)$/i.exec(text);
+    if (named) {
+      if (named[1].toLowerCase() === "yesterday") day.setDate(day.getDate() - 1);
+      text = `${parts(day)[0]} ${named[2] ? named[2].padStart(5, "0") : "00:00"}`;
+    }
     if (CLOCK.test(text)) {
       const [hour, minute, second] = text.split(":");
       day.setHours(hour, minute, second || 0, 0);
       return day.toISOString().slice(11, second ? 19 : 16);
     }
-    if (text === "today" || text === "yesterday") {
-      day.setHours(0, 0, 0, 0);
-      if (text === "yesterday") day.setDate(day.getDate() - 1);
-      return day.toISOString();
-    }
     const at = new Date(text.length === 10 ? `${text}T00:00` : text.replace(" ", "T"));
-    return AT.test(text) && !isNaN(at) ? text.length === 16 ? `${at.toISOString().slice(0, 16)}Z` : at.toISOString() : text;
+    return AT.test(text) && !isNaN(at) ? at.toISOString().slice(0, Math.max(16, text.length)).replace(/Z?$/, "Z") : text;
   }
   function fields() {
     for (const one of document.querySelectorAll(TIMES)) {
       one.dataset.at ??= one.defaultValue;
       const at = new Date(one.dataset.at);
       if (isNaN(at) || one.value !== (one.dataset.shown ?? one.defaultValue)) continue; // somebody is typing
-      const [date, clock] = zone === "local" ? parts(at) : [at.toISOString().slice(0, 10), at.toISOString().slice(11)];
+      const [date, clock] = stamp(at);
       one.value = one.dataset.shown = `${date} ${clock.slice(0, 8)}`;
     }
   }
@@ -63,11 +63,11 @@
     for (const one of within.querySelectorAll("time[datetime]")) {
       const at = new Date(one.dateTime);
       if (isNaN(at)) continue;
-      const utc = at.toISOString(), local = parts(at), day = one.querySelector(".day");
-      one.title = `${utc}\n${local.join(" ")}`;
-      const [date, clock] = zone === "local" ? local : [utc.slice(0, 10), utc.slice(11)];
+      const day = one.querySelector(".day"), [date, clock] = stamp(at);
+      one.title = `${at.toISOString()}\n${parts(at).join(" ")}`;
       if (day) { day.textContent = date; one.lastChild.data = " " + clock; } else one.textContent = clock;
     }
+    for (const one of within.querySelectorAll("title[data-at]")) one.textContent = one.textContent.replace(/^[^,]*/, stamp(new Date(one.dataset.at)).join(" ").replace(/:\d\d\.\d+/, ""));
   }
 
   let saying;
@@ -172,11 +172,11 @@
     for (const field of event.target.querySelectorAll("input, select")) {
       typed.set(field, field.value);
       if (field.matches(TIMES)) field.value = field.value === field.dataset.shown ? field.dataset.at : inUtc(field.value.trim());
-      else if (field.id === "find" && (CLOCK.test(field.value) || field.value.length === 16)) field.value = inUtc(field.value);
+      else if (field.id === "find" && (CLOCK.test(field.value) || /^\S+[ T]\d?\d:\d\d/.test(field.value))) field.value = inUtc(field.value);
       if (!field.value) field.disabled = true;
     }
     setTimeout(() => { for (const [field, value] of typed) { field.disabled = false; field.value = value; } });
   });
   document.addEventListener("DOMContentLoaded", () => { times(document); fields(); labels(); document.getElementById(location.hash.slice(1))?.closest("[data-row]")?.classList.add("at"); });
-  window.sluice = { times, say };
+  window.sluice = { times, say, clock: (ms) => stamp(new Date(ms))[1].replace(/\.\d+/, "") };
 })();

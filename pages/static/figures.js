@@ -34,11 +34,11 @@
     for (const one of last ? document.querySelectorAll("[data-figure]") : []) {
       const [text, age, limit] = last.figures[one.dataset.figure] || [], now = Date.now();
       if (text === undefined) continue;
-      const old = age === null || age + (now - at) / 1000 > limit;
+      const old = age !== null && age + (now - at) / 1000 > limit;
       oldest = Math.max(oldest, age + (now - at) / 1000);
       one.title = age === null ? "never read" : `${Math.floor(age + (now - at) / 1000)} s old`;
       if (!old) { if (one.textContent !== text) one.textContent = text; }
-      else if (!one.querySelector("del")) one.replaceChildren(Object.assign(document.createElement("del"), { textContent: text }), age === null ? "" : ` since ${new Date(at - age * 1000).toISOString().slice(11, 19)}Z`);
+      else if (!one.querySelector("del")) one.replaceChildren(Object.assign(document.createElement("del"), { textContent: text }), ` since ${sluice.clock(at - age * 1000)}`);
     }
     for (const one of last ? document.querySelectorAll("[data-live]") : []) one.textContent = Date.now() - at > 5000 ? "no news; these figures are old" : `live, once a second; the oldest figure is ${Math.floor(oldest)} s old`;
   }
@@ -48,6 +48,7 @@
     source = new EventSource(box.dataset.events);
     source.onmessage = (event) => {
       last = JSON.parse(event.data); at = Date.now();
+      if (last.figures.open_calls[1] !== null) document.querySelector("[data-lost]")?.remove();
       if (body) calls(last.open);
       draw();
     };

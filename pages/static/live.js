@@ -8,7 +8,7 @@ document.addEventListener("DOMContentLoaded", () => {
   let source, last = "", chunks = 0, seen = 0, follows = true, over = false, lost = 0;
   const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
   const state = (text) => set($("-state"), text), say = (text) => set($("-say"), text);
-  const since = (ms) => state(ms ? `LOST since ${new Date(ms).toISOString().slice(11, 19)}Z` : "LIVE");
+  const since = (ms) => state(ms ? `LOST since ${sluice.clock(ms)}` : "LIVE");
   const show = (node, text) => { node.hidden = false; node.lastChild.append(text); };
 
   function tell(one) {

@@ -19,10 +19,10 @@ from protocol.records import PASSED
 
 _FILTERS: dict[ListName, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "calls": (("q", "state", "key", "session", "since", "until"), ("model", "policy", "name", "verdict", "call_id", "key_id")),
-    "tool-calls": (("q", "name", "key", "session", "since", "until"), ("model", "policy", "verdict", "call_id", "key_id")),
-    "judge-blocks": (("q", "policy", "key", "session", "since", "until"), ("model", "name", "verdict", "call_id", "key_id")),
+    "tool-calls": (("q", "name", "key", "session", "since", "until"), ("model", "policy", "call_id", "key_id")),
+    "judge-blocks": (("q", "policy", "key", "session", "since", "until"), ("model", "name", "call_id", "key_id")),
 }
-"""Filters in sight, and those behind "More"."""
+"""Filters in sight, and those behind "More". Where a list has tabs of verdicts, those are the filter."""
 _SUMMED = ("key", "model", "policy")
 """Filters by which sums of hours are known."""
 _VERDICTS = {
@@ -43,14 +43,15 @@ async def _axis(asked: Asked) -> dict[str, Any] | None:
     only = {Group(name): given[name] for name in _SUMMED if name in given}
     if given.keys() - {*_SUMMED, "limit", "order"}:
         return None
-    high = parse_filters([("until", asked.one("until"))], of="calls").high
-    end = end_of(created_at(high) if high else None, datetime.now(UTC))
+    chosen = parse_filters([(name, value) for name in ("since", "until") if (value := asked.one(name))], of="calls")
+    low, high = (created_at(one) if one else None for one in (chosen.low, chosen.high))
+    end = end_of(high, datetime.now(UTC))
     found = await usage(asked.services.reader.engine, Span(end - HOURS * HOUR, end), (Group.HOUR,), only)
 
     def link(since: str, until: str) -> str:
         return links.with_query(links.CALLS, {**given, "since": since, "until": until})
 
-    return axis(found["items"], end, link)
+    return axis(found["items"], end, (low, high), link)
 
 
 async def tool_calls(asked: Asked) -> Answer:
@@ -118,7 +119,8 @@ def page_of(asked: Asked, template: str, title: str, found: Listing, items: list
         "more_fields": listing.fields(found.of, more, found.given),
         "windows": [(name, found.link(since=since, until=None)) for name, since in listing.WINDOWS],
         "tabs": [(name, found.link(verdict=value), verdict == value, None, None) for name, value in _VERDICTS.get(found.of, ())],
-        "keep": found.kept(),
+        "keep": found.kept() | ({"verdict": verdict} if verdict and found.of in _VERDICTS else {}),
+        "elsewhere": found.elsewhere(),
         "list": found.path,
         "origin": found.origin(),
         "back": found.here(),

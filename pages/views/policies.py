@@ -81,8 +81,8 @@ def _json(value: object) -> str:
 
 
 def _rules(steps: Sequence[PolicyStep], counts: Sequence[tuple[str, str, int]]) -> list[dict[str, Any]]:
-    """The rules of a policy: those that the configuration lists, in its order, then others that decided: of a preset, or of a revision of
-    before. Each with how often it decided."""
+    """The rules of a policy with how often each decided, the most frequent first: those of the configuration, in its order, then others that
+    decided, of a revision of before."""
     left = {(part, rule): n for part, rule, n in counts}
     found = []
     for step in steps:
@@ -92,7 +92,8 @@ def _rules(steps: Sequence[PolicyStep], counts: Sequence[tuple[str, str, int]]) 
                     own = str(rule.get("name") or f"{name}[{place}]")
                     told = {key: value for key, value in rule.items() if key != "name"}
                     found.append({"part": step.use, "list": name, "rule": own, "says": _json(told), "n": left.pop((step.use, own), 0)})
-    return found + [{"part": part, "list": "", "rule": rule, "says": None, "n": n} for (part, rule), n in left.items()]
+    found += [{"part": part, "list": "", "rule": rule, "says": None, "n": n} for (part, rule), n in left.items()]
+    return sorted(found, key=lambda one: -one["n"])
 
 
 async def _rows(asked: Asked, name: str | None) -> dict[str, Any]:

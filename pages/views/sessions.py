@@ -11,7 +11,7 @@ from pages.conversation import Act, Step, Turn, branches, steps, wanted
 from pages.diff import Diff
 from pages.page import Answer, Asked, Download, Page, Redirect, Route, Shown
 from pages.session_export import FORMS, export
-from pages.views.call import check_query
+from pages.views.call import check_query, number_of
 from protocol.errors import InvalidRequest, NotFound
 from protocol.prefix_tree import MAIN, Placed, place
 from protocol.sessions import GUESSED
@@ -48,7 +48,7 @@ async def sessions(asked: Asked) -> Answer:
 
 async def session(asked: Asked) -> Answer:
     """One session, or its export."""
-    check_query(asked, "export", "from")
+    check_query(asked, "export", "from", "call")
     key, name = asked.params["key"], asked.params["session"]
     reader = SessionReader(asked.services.reader.engine)
     found = await reader.calls(key, name)
@@ -63,7 +63,7 @@ async def session(asked: Asked) -> Answer:
         ids = [call.call_id for call in found.calls]
         pieces = export(reader, found, placed, write)
         return Download(pieces=pieces, media_type=kind, filename=f"session.{suffix}", shown=Shown(ids, len(ids)))
-    first = _index(found, asked.one("from"))
+    first = _index(found, asked.one("from"), asked.one("call"))
     indexes = range(first, min(first + CALLS, len(found.calls)))
     pieces_of, released = wanted(found.calls, placed, indexes)
     shown_steps = await asyncio.to_thread(steps, found.calls, placed, indexes, await reader.said(pieces_of, released))
@@ -77,10 +77,10 @@ async def session(asked: Asked) -> Answer:
     return Page(template="session.html", title=f"session {name[:40]}", values=values, shown=Shown(ids, len(shown_steps)))
 
 
-def _index(found: SessionCalls, call: str) -> int:
-    """The place of the call with which a page begins."""
+def _index(found: SessionCalls, call: str, number: str) -> int:
+    """The place of the call with which a page begins: that with this id, or this number."""
     if not call:
-        return 0
+        return min(max(1, number_of(number or "1", "call")), len(found.calls)) - 1
     place = next((at for at, one in enumerate(found.calls) if str(one.call_id) == call), None)
     if place is None:
         raise InvalidRequest("is no call of this session", param="from")

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from pages.figures import asks_judge
 from pages.views.overview import sparkline, texts
 from policy import preset
-from protocol.config import PolicyStep
-from sluice.check import expanded
+from protocol.config import Config, PolicyStep
+from sluice.check import with_presets
 
 READ = {"age_s": 0.1, "limit_s": 6.0}
 NEVER = {"age_s": None, "limit_s": 6.0}
@@ -31,17 +30,12 @@ def record(**changes: Any) -> dict[str, Any]:
     return {"calls_per_minute": 41, "per_minute": [0, 41], "blocked": 3, "is_more": False, "answer_ms": 3.0} | none | changes
 
 
-@pytest.mark.parametrize("options", [{}, {"unsure": "ask"}, {"judge": "demo-judge"}, {"unsure": "allow", "judge": "demo-judge"}])
 @pytest.mark.parametrize("name", preset.names())
-def test_the_pages_ask_for_a_judge_worker_where_the_doctor_does(name: str, options: dict[str, str]) -> None:
-    known = preset.preset(name).options
-    given = {one: value for one, value in options.items() if one in known}
-    if name == "coding-agent-judged":
-        given["judge"] = "demo-judge"
+def test_pages_have_the_rules_and_judges_that_a_preset_stands_for(name: str) -> None:
+    given = {"judge": "demo-judge"} if name == "coding-agent-judged" else {}
     step = PolicyStep.model_validate({"use": "preset", "name": name, **given})
-    series = expanded([step])
-    assert [one.use for one in series] != ["preset"]
-    assert asks_judge(step) == any(one.use == "tool_judge" for one in series)
+    series = with_presets(Config(policies={"own": (step,)})).policies["own"]
+    assert list(series) == [step, *preset.expanded([step])]
 
 
 def test_what_was_never_read_is_a_dash() -> None:
