@@ -52,7 +52,10 @@ def axis(items: Sequence[JsonObject], end: datetime, chosen: Span, link: Callabl
                     "to": link(since, until),
                 }
             )
-    return {"since": iso(begin), "until": iso(end), "hours": HOURS, "bars": bars, "height": HEIGHT, "below": BELOW, "most": most, "chosen": _chosen(begin, chosen)}
+    return {
+        "since": iso(begin), "until": iso(end), "hours": HOURS, "bars": bars, "height": HEIGHT, "below": BELOW, "most": most,
+        "chosen": _chosen(begin, chosen),
+    }  # fmt: skip
 
 
 def _chosen(begin: datetime, chosen: Span) -> tuple[float, float] | None:

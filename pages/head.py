@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from db.read.items import JsonObject
@@ -140,12 +141,14 @@ def _became(found: Overview, rows: Mapping[int, Any], numbers: Collection[int]) 
     said = []
     for verdict in (*_GRAVEST, "stays", "hold"):
         if of := groups.get(verdict):
-            names = [from_column(found.tools[n].name if n in found.tools else rows[n].kind)[:_NAME] for n in of]
-            more = f" and {len(of) - _NAMED:,} more" if len(of) > _NAMED else ""
+            many = Counter(from_column(found.tools[n].name if n in found.tools else rows[n].kind)[:_NAME] for n in of)
+            names = [name if n == 1 else f"{n:,} × {name}" for name, n in islice(many.items(), _NAMED)]
+            left = len(of) - sum(islice(many.values(), _NAMED))
+            more = f" and {left:,} more" if left else ""
             row = rows[of[0]]
             by = f" by {from_column(row.policy)}" if verdict == "block" and row.policy else ""
             rule = f", rule {from_column(row.rule)[:_NAME]}" if by and row.rule else ""
-            said.append(f"{', '.join(names[:_NAMED])}{more} {'was' if len(of) == 1 else 'were'} {_BECAME[verdict]}{by}{rule}")
+            said.append(f"{', '.join(names)}{more} {'was' if len(of) == 1 else 'were'} {_BECAME[verdict]}{by}{rule}")
     return said
 
 

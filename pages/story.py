@@ -121,7 +121,7 @@ def _row(found: Overview, numbers: Sequence[int], number: int, details: Details,
         "released": None,
         "changes": None,
         "got": _got(sides, number, kind, verdict, texts),
-        "went_out": said is not None and bool(said.text) and sides.got.get(number, Got()).text == said.text,
+        "went_out": _went_out(said, sides.got.get(number)),
         "steps": steps,
         "scores": details.scores.get(number, []),
         "decisions": details.decisions.get(number, []),
@@ -205,7 +205,7 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
     if is_cut(row):
         why = "the client went away first" if found.call["reason"] == "client_gone" else "the upstream never finished it"
         last = f"; its last chunk is {found.spans[number].last_seq:,}" if number in found.spans else ""
-        return f"cut: {why}{last}; what came of it was released"
+        return f"cut: {why}{last}; {row['went_out']} released"
     if verdict == "allow":
         if row["kind"] == "thinking" and row["sealed_bytes"] and not row["characters"]:
             return "released as it came; nobody here can read it"
@@ -221,8 +221,15 @@ def _sentence(found: Overview, number: int, row: Mapping[str, Any]) -> str:
     }.get(verdict, _no_word(found))
 
 
+def _went_out(said: Said | None, got: Got | None) -> str:
+    """How much of a text went out as it came, for a sentence; empty: nothing of it."""
+    if said is None or got is None or not got.text or not said.text.startswith(got.text):
+        return ""
+    return "what came of it was" if got.text == said.text else f"its first {len(got.text):,} characters were"
+
+
 def is_cut(row: Mapping[str, Any]) -> bool:
-    """Did it end early, and go out as far as it came? No tool call does. Where the client went away, nobody decided about all of it."""
+    """Did it end early, and a part of it go out? No tool call does. Where the client went away, nobody decided about all of it."""
     ended_early = row["verdict"] == "" or (row["verdict"] == "withheld" and row["reason"] == "unfinished")
     return bool(row["kind"] != "tool" and ended_early and row["went_out"])
 

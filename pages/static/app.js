@@ -111,12 +111,16 @@
   }
 
   const rows = () => [...document.querySelectorAll("[data-row]")].filter((row) => row.offsetParent !== null);
+  function mark(row = document.getElementById(location.hash.slice(1))?.closest("[data-row]")) {
+    if (!row) return;
+    document.querySelector(".at")?.classList.remove("at");
+    row.classList.add("at");
+  }
   function step(by) {
     const all = rows(), now = all.findIndex((row) => row.classList.contains("at"));
     if (!all.length) return;
     const next = all[now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(now + by, 0), all.length - 1)];
-    if (now >= 0) all[now].classList.remove("at");
-    next.classList.add("at");
+    mark(next);
     next.scrollIntoView({ block: "nearest" });
     (next.querySelector("a[data-open]") || next.querySelector("a"))?.focus({ preventScroll: true });
   }
@@ -156,6 +160,9 @@
   }
   function pressed(event) {
     for (const menu of document.querySelectorAll(".menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+    // whoever comes back is at the same row
+    const row = event.target.closest("a[data-open]")?.closest("[data-row][id]");
+    if (row) history.replaceState(null, "", `#${row.id}`);
     const on = event.target.closest("button, input");
     if (!on) return;
     if ("copy" in on.dataset || "copyFrom" in on.dataset) copyOf(on);
@@ -177,6 +184,7 @@
     }
     setTimeout(() => { for (const [field, value] of typed) { field.disabled = false; field.value = value; } });
   });
-  document.addEventListener("DOMContentLoaded", () => { times(document); fields(); labels(); document.getElementById(location.hash.slice(1))?.closest("[data-row]")?.classList.add("at"); });
+  document.addEventListener("DOMContentLoaded", () => { times(document); fields(); labels(); mark(); });
+  addEventListener("hashchange", () => mark());
   window.sluice = { times, say, clock: (ms) => stamp(new Date(ms))[1].replace(/\.\d+/, "") };
 })();

@@ -81,8 +81,8 @@ def _json(value: object) -> str:
 
 
 def _rules(steps: Sequence[PolicyStep], counts: Sequence[tuple[str, str, int]]) -> list[dict[str, Any]]:
-    """The rules of a policy with how often each decided, the most frequent first: those of the configuration, in its order, then others that
-    decided, of a revision of before."""
+    """The rules of a policy with how often each decided, the most frequent first: those of the configuration, then those of an earlier
+    revision."""
     left = {(part, rule): n for part, rule, n in counts}
     found = []
     for step in steps:

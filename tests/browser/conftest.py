@@ -54,6 +54,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
         (scripts / name).write_text(text, encoding="utf-8")
     (folder / "payloads.py").write_text(hostile.POLICY)
     config = judged_by(base_config() | {"models": [{"match": "script-*", "upstream": "script"}]}, judges)
+    config["policies"]["shipped"] = [{"use": "preset", "name": "coding-agent"}]
     config["debug"] = {"loggers": ["transport", "endpoint", "policy", "callback"], "keys": ["dev"]}
     for name in hostile.SERIES:
         config["policies"][name] = [{"use": "payloads:Payloads"}, *config["policies"]["asking"]]

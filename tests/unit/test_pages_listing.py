@@ -76,6 +76,8 @@ def test_a_clock_time_is_the_last_one_that_has_been(monkeypatch: pytest.MonkeyPa
         ("00:03", "2026-11-29T00:03:00Z", "2026-11-29T00:04:00Z"), ("14:03:07", "2026-11-28T14:03:07Z", "2026-11-28T14:03:08Z"),
         ("2026-01-31", "2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z"),
         ("2026-01-31 14:03", "2026-01-31T14:03:00Z", "2026-01-31T14:04:00Z"),
+        ("yesterday 9:03", "2026-11-28T09:03:00Z", "2026-11-28T09:04:00Z"),
+        ("Today 00:05:01", "2026-11-29T00:05:01Z", "2026-11-29T00:05:02Z"),
         ("2026-01-31T14:03Z", "2026-01-31T14:03Z", "2026-01-31T14:04:00Z"),
     ],
 )  # fmt: skip
@@ -84,7 +86,9 @@ def test_a_moment_in_the_search_box_is_that_minute(text: str, since: str, until:
     assert listing.moment(text) == (since, until)
 
 
-@pytest.mark.parametrize("text", ["", "14", "24:00", "rm", "2026-13-01", "2026-01-3114:03", "9999-12-31", "T14:03", "14:03 rm"])
+@pytest.mark.parametrize(
+    "text", ["", "14", "24:00", "yesterday", "yesterday 25:00", "rm", "2026-13-01", "2026-01-3114:03", "9999-12-31", "T14:03", "14:03 rm"]
+)
 def test_other_words_are_no_moment(text: str) -> None:
     assert listing.moment(text) is None
 

@@ -99,6 +99,26 @@ def test_what_was_refused_never_looks_like_something_done(verdict: str, kind: st
     assert made["sentence"]
 
 
+@pytest.mark.parametrize(
+    ("row", "reason", "words"),
+    [
+        (block(0, "withheld", reason="unfinished"), "api_error", "cut: the upstream never finished it; its last chunk is 2"),
+        # who went away left a text that nobody decided about to its end
+        (None, "client_gone", "cut: the client went away first; its last chunk is 2"),
+    ],
+)
+def test_a_text_that_ended_early_is_cut_and_not_withheld(row: Any, reason: str, words: str) -> None:
+    found = call(block(0), state="FAILED", reason=reason)
+    found.blocks = {0: row} if row else {}
+    got = {0: Got("hel")}
+    sides = Sides({0: Said(0, "text", pieces=["hel"])}, got, is_whole=True)
+    [made] = told(found, sides=sides)
+    assert (made["word"], made["sentence"]) == ("CUT", f"{words}; what came of it was released")
+    got[0] = Got("he")
+    assert told(found, sides=sides)[0]["sentence"] == f"{words}; its first 2 characters were released"
+    assert head.head(found, at(5000))["verdicts"] == ([["withheld", "cut", 1]] if row else [])
+
+
 def test_an_approved_call_that_never_went_out_is_said_to_have_stayed() -> None:
     [made] = told(call(tool(0, released_at=None), state="FAILED", reason="client_gone"))
     assert made["sentence"] == "asked for, approved, never released"
@@ -192,6 +212,8 @@ def test_the_table_of_stretches_says_how_many_there_are() -> None:
     found = call(*(tool(n) for n in range(60)))
     line = head.timeline(found, at(5000))
     assert line is not None and (len(line["stretches"]), line["all"]) == (40, 63)
+    # all of them wait for the same 100 ms
+    assert [total["ms"] for total in line["totals"] if total["name"] == "commit"] == [100]
 
 
 def test_what_the_client_got_besides_says_how_much_it_is() -> None:
@@ -236,6 +258,7 @@ def test_a_sentence_says_what_happened_the_gravest_first() -> None:
         "bash was released."
     )
     assert said(*(tool(n, name=f"t{n}") for n in range(9))).endswith("t0, t1, t2 and 6 more were released.")
+    assert said(*(tool(n) for n in range(9)), tool(9, name="mail")).endswith(": 9 × bash, mail were released.")
     assert said(tool(0, released_at=None), state="FAILED", reason="client_gone") == (
         "The model asked for one tool call: bash was allowed and never released. The answer was cut: client_gone."
     )

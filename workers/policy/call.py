@@ -497,7 +497,8 @@ class OwnedCall:
             reason = self._end or "unfinished"
         spent = session.spent
         if (whole := session.estimated) is not None:
-            said = f"the upstream had counted {spent.input_tokens or 'no'} tokens in and {spent.output_tokens or 'none'} out when its answer ended"
+            counted = f"{spent.input_tokens or 'no'} tokens in and {spent.output_tokens or 'none'} out"
+            said = f"the upstream had counted {counted} when its answer ended"
             detail = f"{said}: the counts of this call are estimated by what was sent and streamed"
             records.append(EventRecord(call_id=self.id, kind="usage_estimated", number=0, at=now_ms, detail=detail))
             spent = whole
