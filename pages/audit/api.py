@@ -142,7 +142,7 @@ def _offers() -> list[Offer]:
         Offer("/reviews", _reviews, "reviews", "A page of decisions that a person is to look at.", "page"),
         Offer("/reviews/{call_id}/{block}", _review, None, "Label one of them.", method="POST"),
         Offer("/counts", _counts, "counts", "How many tool calls and calls; of the last 7 days where no time is given."),
-        Offer("/usage", _usage, "usage", "Calls, failures, refusals, tokens and judges; of the last 7 days where no time is given."),
+        Offer("/usage", _usage, "usage", "Calls, failures, blocks, tokens and judges; of the last 7 days where no time is given."),
         Offer("/debug-logs", _debug_logs, "debug-logs", "A page of lines of debug logs.", "page"),
         Offer("/door", _door, "door", "How many requests were refused before a call began; in the last hour where no time is given."),
         Offer("/export", _export, "export", "Calls with everything about them, as lines of JSON.", "lines"),

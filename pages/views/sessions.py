@@ -125,7 +125,7 @@ def _links(key: str, name: str, found: SessionCalls, first: int) -> dict[str, An
 
 
 def _marks(key: str, name: str, found: SessionCalls, placed: Sequence[Placed]) -> list[dict[str, Any]]:
-    """What the bar over the whole session shows: refusals and replacements, where the history was changed, and where branches are."""
+    """What the bar over the whole session shows: blocks and replacements, where the history was changed, and where branches are."""
     marks = []
     for at, (call, one) in enumerate(zip(found.calls, placed, strict=True)):
         item = call.item
