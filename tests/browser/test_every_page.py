@@ -83,6 +83,8 @@ def test_an_empty_record_has_pages(new_tab: NewTab, product: Product, database_u
 def test_every_page_says_what_it_is_fits_its_window_and_says_the_same_without_javascript(new_tab: NewTab, made: Calls) -> None:
     with_, without, outside = new_tab(key=ADMIN), new_tab(key=ADMIN, js=False), new_tab(key=None)
     hidden = ".script, .toast, kbd { display: none !important }"
+    # the first who looks may come before the figures
+    with_.open(PAGES["overview"]).page.locator("[data-figure=doctor]", has_text=re.compile("none|failed|warning")).wait_for()
     for name in ALL_NAMES:
         _looks(with_.open(address(name, made)), name)
         if name == "live":
