@@ -30,6 +30,9 @@ RESULTS: dict[Callable[[Seen], list[Part]], list[list[str]]] = {
     three_at_once: [[], [FIRST, SECOND]],
 }
 """The results that each request of the task brings back."""
+OWN_MISTAKES = {("opencode", "openai", "strict"): "strict: Conversation roles must alternate user/assistant/user/assistant/..."}
+"""What agents send wrong beside the task (opencode asks for a title with two user messages in a row): to a provider of the client's own
+dialect it goes on as it is, so it is refused as it would be without Sluice, and the agent does without."""
 SILENT_S = 40
 
 
@@ -83,11 +86,13 @@ def verdicts(place: Place, calls: list[dict[str, str]]) -> list[tuple[bool, str]
     return found
 
 
-def check_done(place: Place, played: Played, agent: str, upstream: str) -> None:
+def check_done(place: Place, played: Played, agent: str, client: str, upstream: str) -> None:
     """That the task was done, seen from the agent, from its provider, on the way between and on record."""
     ran, vendors, edits = played.ran, place.vendors, CODING_AGENTS[agent].edits
     wrong = [(path, status, body[-600:]) for path, status, body in played.way.answers if status >= 400 and path.startswith("/v1/")]
-    assert vendors.refusals() == [] and len(wrong) == vendors.scene.overloaded, f"{vendors.refusals()}\n{wrong}\n{ran}"
+    refusals = vendors.refusals()
+    assert set(refusals) <= {OWN_MISTAKES.get((agent, client, upstream))}, f"{refusals}\n{ran}"
+    assert len(wrong) == len(refusals) + vendors.scene.overloaded, f"{wrong}\n{ran}"
     assert {t.vendor for t in vendors.told} == {upstream}
     assert ran.code == 0 and ("Applied edit" if edits else LAST) in ran.out, str(ran)
     # each command once, whatever was repeated
@@ -117,13 +122,13 @@ def check_seals(task: list[Told]) -> None:
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 @pytest.mark.parametrize(("agent", "client"), WAYS)
 def test_an_agent_does_its_task_without_the_denied_command(place: Place, tmp_path: Path, agent: str, client: str, upstream: str) -> None:
-    check_done(place, play(place, tmp_path, agent, client, upstream, Scene()), agent, upstream)
+    check_done(place, play(place, tmp_path, agent, client, upstream, Scene()), agent, client, upstream)
     check_seals(place.vendors.task())
 
 
 @rotated(CALLING, 0)
 def test_the_calls_beside_a_denied_one_run(place: Place, tmp_path: Path, agent: str, client: str, upstream: str) -> None:
-    check_done(place, play(place, tmp_path, agent, client, upstream, Scene(three_at_once)), agent, upstream)
+    check_done(place, play(place, tmp_path, agent, client, upstream, Scene(three_at_once)), agent, client, upstream)
 
 
 @rotated(WAYS, 1)
@@ -131,21 +136,20 @@ def test_an_interrupted_agent_leaves_nothing_open_and_runs_again(
     place: Place, tmp_path: Path, agent: str, client: str, upstream: str
 ) -> None:
     interrupted = play(place, tmp_path / "interrupted", agent, client, upstream, Scene(stalls=True), lambda: place.vendors.stalled.wait(60))
-    print("ended by the interrupt with", interrupted.ran.code)
     assert place.vendors.left.wait(10), str(interrupted.ran)
     assert len(place.vendors.task()) == 1
     assert "client_gone" in {c["reason"] for c in interrupted.calls} <= {"client_gone", "complete"}
-    check_done(place, play(place, tmp_path / "again", agent, client, upstream, Scene()), agent, upstream)
+    check_done(place, play(place, tmp_path / "again", agent, client, upstream, Scene()), agent, client, upstream)
 
 
 @rotated(WAYS, 3)
 def test_an_agent_waits_for_a_silent_provider(place: Place, tmp_path: Path, agent: str, client: str, upstream: str) -> None:
-    check_done(place, play(place, tmp_path, agent, client, upstream, Scene(silence_s=SILENT_S)), agent, upstream)
+    check_done(place, play(place, tmp_path, agent, client, upstream, Scene(silence_s=SILENT_S)), agent, client, upstream)
 
 
 @rotated(WAYS, 2)
 def test_an_agent_asks_an_overloaded_provider_again(place: Place, tmp_path: Path, agent: str, client: str, upstream: str) -> None:
-    check_done(place, play(place, tmp_path, agent, client, upstream, Scene(overloaded=True)), agent, upstream)
+    check_done(place, play(place, tmp_path, agent, client, upstream, Scene(overloaded=True)), agent, client, upstream)
 
 
 def test_the_record_of_all_of_them_holds(place: Place) -> None:
