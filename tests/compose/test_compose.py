@@ -354,6 +354,7 @@ def test_a_worker_is_healthy_while_its_sign_of_life_is_new_and_of_this_start_of_
     assert said.returncode == code
 
 
+@pytest.mark.slow
 def test_the_redis_image_keeps_its_file_whatever_the_rights() -> None:
     """Under a tag of two numbers some patch versions drop scripts when they load the append-only file."""
     version = load(PASSWORDS)["services"]["redis"]["image"].partition("valkey/valkey:")[2]

@@ -96,6 +96,7 @@ def test_a_new_key_works_at_once(product: Product, upstream: Replay, dialect: Di
     assert post(product, dialect, good(dialect, model="demo"), key=text).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.case("C6")
 def test_a_new_key_reads_the_record_at_once(product: Product, upstream: Replay) -> None:
     product.answer_audit()
@@ -103,6 +104,7 @@ def test_a_new_key_reads_the_record_at_once(product: Product, upstream: Replay) 
     assert http().get(f"{product.url}/audit/calls", headers={"x-api-key": text}, timeout=10).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.case("C6")
 def test_a_revoked_key(product: Product, upstream: Replay) -> None:
     text = asyncio.run(kept(product, lambda store: store.create("revoked")))

@@ -197,6 +197,7 @@ def told(product: Product, call: str) -> None:
     wait_for(lambda: "relayed" in {e["kind"] for e in item(product, call).get("events", ())}, timeout_s=20, what="what was relayed")
 
 
+@pytest.mark.slow
 def test_an_answer_whose_worker_gives_it_up(place: tuple[Product, Replay]) -> None:
     """A policy hangs in a tool call: text went out before, and the gateway's own error after it."""
     product, replay = place

@@ -173,6 +173,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(product: Product, streams: bool) ->
         assert b"content-length: %d\r\n" % len(body) in head + b"\r\n" and json.loads(body)["object"] == "chat.completion"
 
 
+@pytest.mark.slow
 def test_an_idle_connection_is_kept_as_long_as_configured(product: Product, figure: Figure) -> None:
     client = Client(product)
     client.ask("hello", streams=False)

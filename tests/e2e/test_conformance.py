@@ -49,6 +49,7 @@ def test_the_recordings_are_here() -> None:
     assert {outcome_of(r) for r in ALL.values()} == {"whole", "fails", "cut call", "error body"}
 
 
+@pytest.mark.slow
 def test_a_recorded_paused_turn_goes_on_with_its_recorded_continuation(place: tuple[Conformance, Replay], seed: int) -> None:
     need_recordings()
     checks, replay = place
@@ -67,6 +68,7 @@ SHARE = 2
 """Recordings of each direction."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", dialects.CLIENTS)
 @pytest.mark.parametrize("upstream", dialects.DIALECTS)
 def test_further_dialects_are_told_what_the_facts_say(

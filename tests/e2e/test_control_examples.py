@@ -106,6 +106,7 @@ def test_the_oracle_answers_the_questions_of_judges() -> None:
         judge.answer("hello")
 
 
+@pytest.mark.slow
 def test_the_configuration_of_the_examples_has_no_mistake() -> None:
     command = [sys.executable, "-m", "sluice.cli", "check", str(EXAMPLES / "sluice.yaml")]
     checked = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)

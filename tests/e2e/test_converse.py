@@ -170,6 +170,7 @@ def test_a_judge_may_be_asked_there(place: Place, probability: float, is_let: bo
     assert (b"judged harmful (0.90" in got.content) is not is_let, got.text
 
 
+@pytest.mark.slow
 def test_the_pages_of_a_call_show_its_messages(place: Place) -> None:
     product, replay = place
     replay.answer(streamed(made.said("Hello there.")))

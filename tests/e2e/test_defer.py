@@ -259,6 +259,7 @@ def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right
     assert (verified["ok"], verified["incomplete"]) == (True, 0), verified
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_while_the_other_model_answers_ends_that_answer_too(place: tuple[Product, Replay]) -> None:
     product, replay = place
     session = new_session()

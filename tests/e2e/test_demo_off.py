@@ -12,6 +12,7 @@ from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay, Reply
 
 
+@pytest.mark.slow
 def test_a_demo_model_that_is_switched_off_is_no_model(tmp_path: Path, redis_url: str, database_url: str) -> None:
     def without(server: Replay) -> dict[str, Any]:
         made = config(server)

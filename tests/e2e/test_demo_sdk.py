@@ -33,6 +33,7 @@ def tools_of(dialect: DialectName) -> list[dict[str, Any]]:
     return [tool(dialect, "get_weather", city="string"), tool(dialect, "get_time"), tool(dialect, "bash", command="string")]
 
 
+@pytest.mark.slow
 @every
 def test_text(product: Product, dialect: DialectName, mode: Mode) -> None:
     said = ask(product.url, dialect, mode, "hello")

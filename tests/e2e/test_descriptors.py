@@ -87,6 +87,7 @@ def test_idle_connections_of_clients_make_room(product: Product) -> None:
             client.close()
 
 
+@pytest.mark.slow
 def test_an_upstream_that_no_descriptor_is_left_for_is_not_called_unreachable(product: Product) -> None:
     (gateway,) = product.start("gateway")
 

@@ -50,6 +50,7 @@ def test_two_hundred_cases_have_the_verdicts_of_the_pure_run(place: live.Place, 
     assert len(revision) == 12 and not list(place.scripts.iterdir())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_played_is_said(place: live.Place, tmp_path: Path) -> None:
     cases = dataset.read([DATA]).cases[:2]
 

@@ -193,6 +193,7 @@ def test_images_and_files_go_on_and_are_not_fetched(place: tuple[Product, Replay
     assert text == {"type": "text", "text": "What is this?"}
 
 
+@pytest.mark.slow
 def test_what_was_left_out_is_in_a_header_and_on_record(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
     place[1].answer(message({"type": "text", "text": "ok"}))
     raw = gpt.chat.completions.with_raw_response.create(model=CLAUDE, messages=USER, seed=7, logit_bias={"1": 1}, stop=["END", " "])

@@ -43,6 +43,7 @@ def test_what_the_quick_starts_do(answers: dict[str, Any], client: str, way: str
     assert said["got"] == ({"city": "Oslo"} if way == "tool" else EVENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", WRONG_KEYS)
 def test_a_wrong_key_is_an_authentication_error(answers: dict[str, Any], client: str) -> None:
     said = answers[f"{client} key demo"]

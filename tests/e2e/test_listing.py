@@ -37,6 +37,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
         yield made
 
 
+@pytest.mark.slow
 def test_both_sdks_list_what_routes_name(product: Product) -> None:
     want = ["demo", "demo-openai", "demo-anthropic", "demo-responses", "gpt-x", "house/model"]
     with openai_client(product.url) as client, anthropic_client(product.url) as other:

@@ -172,6 +172,7 @@ def test_all_calls_are_blocked_after_text(
     go_on(product, upstream, client, upstream_dialect, mode, [*turns, said.message, {"role": "user", "content": "so?"}])
 
 
+@pytest.mark.slow
 @pairs
 def test_the_record_has_what_came_and_what_went(
     product: Product, upstream: Replay, client: DialectName, upstream_dialect: DialectName, mode: Mode

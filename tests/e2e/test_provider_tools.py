@@ -83,6 +83,7 @@ def test_the_operators_tool_goes_to_the_keys_that_have_its_family(place: Place) 
         assert replay.asked[0].body["tools"] == expected
 
 
+@pytest.mark.slow
 def test_a_parameter_that_the_upstream_does_not_have_is_named_and_on_record(place: Place) -> None:
     product, replay = place
     replay.answer(Reply(json.dumps(MESSAGE).encode()))

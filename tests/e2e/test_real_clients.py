@@ -216,6 +216,7 @@ def test_a_mistake_in_javascript(
     assert said.get("status") == status and says.replace("HERE", product.url) in said["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_tool_runner_of_the_python_sdk(product: Product, model: str, streamed: bool) -> None:

@@ -94,6 +94,7 @@ def test_a_whole_answer_is_on_record(place: tuple[Product, Replay], name: str, c
     assert recorded_bytes(place[0], send(place, recording, client)["call_id"]) == recording.body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("name", CUT_CALLS)
 def test_a_call_cut_by_max_tokens_is_on_record_as_blocked(place: tuple[Product, Replay], name: str, client: DialectName) -> None:

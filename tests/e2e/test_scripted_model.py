@@ -47,6 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_ur
         yield product, scripts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["script-agent", "agent"])
 def test_an_agent_is_played_turn_by_turn_and_decided_about(served: tuple[Product, Path], model: str) -> None:
     messages: list[Any] = [{"role": "user", "content": "look, then clean up"}]
@@ -112,6 +113,7 @@ def test_a_body_past_the_bound_is_refused(served: tuple[Product, Path]) -> None:
         assert answer.status_code == status, answer.text[:300]
 
 
+@pytest.mark.slow
 def test_it_is_listed_where_it_is_named(served: tuple[Product, Path]) -> None:
     with openai_client(served[0].url) as client:
         assert [model.id for model in client.models.list()] == ["agent"]

@@ -120,6 +120,7 @@ def test_a_page_has_20_calls_and_leads_to_the_others(product: Product, ids: dict
         page(product, f"{PAGE}?from={'0' * 8}")
 
 
+@pytest.mark.slow
 def test_the_list_shows_what_a_person_typed_first(product: Product, ids: dict[str, list[str]]) -> None:
     other = httpx.post(
         f"{product.url}/v1/chat/completions",
@@ -224,6 +225,7 @@ def test_unknown_exports_are_refused(product: Product, ids: dict[str, list[str]]
         ask(product, lambda pages: pages.answer(f"{PAGE}?export=pdf"))
 
 
+@pytest.mark.slow
 def test_the_list_ends_where_enough_calls_were_looked_through(
     product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

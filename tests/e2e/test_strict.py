@@ -89,6 +89,7 @@ def test_without_an_audit_writer_nothing_is_sent_upstream_and_nothing_lost(produ
     assert answers[0].status_code == 200
 
 
+@pytest.mark.slow
 def test_a_record_that_stays_away_ends_the_call_with_an_error(product: Product) -> None:
     (writer,) = product.of("audit")
     body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}

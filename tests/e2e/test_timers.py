@@ -108,6 +108,7 @@ def test_output_past_the_limit_ends_the_call(product: Product) -> None:
     assert end_of(product, answer.headers["x-sluice-call-id"])["state"] == "FAILED"
 
 
+@pytest.mark.slow
 @pytest.mark.case("D2")
 def test_without_an_audit_writer_text_flows_and_tool_calls_are_blocked(product: Product, tmp_path: Path) -> None:
     (writer,) = product.of("audit")

@@ -201,6 +201,7 @@ def doctor(product: Product) -> list[tuple[str, str]]:
     return [(one["name"], one["message"]) for one in json.loads(said.stdout)["checks"] if one["state"] == "warning"]
 
 
+@pytest.mark.slow
 def test_an_event_may_have_six_times_the_bytes_of_arguments(product: Product, replay: Replay) -> None:
     for size, reason in ((5 * 2**14, "complete"), (7 * 2**14, "api_error")):
         replay.answer(

@@ -80,6 +80,7 @@ STATUSES: list[tuple[int, str, int, int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.case("U1")
 @crossed
 @pytest.mark.parametrize("mode", ["whole", "iterate"])
@@ -257,6 +258,7 @@ def test_an_event_without_end_ends_the_call(product: Product, upstream: Replay, 
     assert failed.status in (500, 502)
 
 
+@pytest.mark.slow
 @crossed
 def test_a_client_that_leaves_ends_the_upstreams_answer(
     product: Product, upstream: Replay, client: DialectName, provider: DialectName

@@ -271,6 +271,7 @@ def tables_with(database_url: str, words: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.case("A7")
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("provider", DIALECTS)

@@ -51,6 +51,7 @@ def same_tools(count: int) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "weather " + "in A " * 10_000}], "tools": tools}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "status"),
     [(cities(50_000), 200), (cities(100_000), 413), (cities(700_000), 413), (same_tools(900), 200)],

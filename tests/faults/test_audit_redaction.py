@@ -216,6 +216,7 @@ def test_a2_redacting_twice_and_redacting_what_came_late(log: Log) -> None:
     assert verified(url)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.case("A2")
 def test_a2_redaction_is_for_the_owner_and_for_calls_that_ended(log: Log) -> None:
     url, open_call = log.url, call_id()

@@ -153,6 +153,7 @@ def test_a1_tampering_is_named_and_placed(copy: Log, what: str) -> None:
         assert verified(copy.url, "--call", str(copy.calls[4]))[0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 def test_a1_a_restored_backup_is_noticed_with_a_checkpoint_kept_elsewhere(log: Log, tmp_path: Path) -> None:
     kept = tmp_path / "checkpoint.txt"
@@ -319,6 +320,7 @@ def _take_away(url: str, calls: list[UUID], table: str, *, ms: int = 0) -> None:
     _leaf(url, UUID(int=first_id(midnight + timedelta(milliseconds=ms)).int + place + 1), -2, "now")
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 @pytest.mark.parametrize("table", ["tool_calls", "scores"])
 def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_a_leaf_says(log: Log, table: str) -> None:
@@ -338,6 +340,7 @@ def test_a1_a_table_that_never_goes_by_itself_is_missed_whatever_a_leaf_says(log
         assert verify_part(url, call_id=log.calls[0], low=None, high=None, within_s=60.0).ok, "no leaf says anything of it"
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 def test_a1_what_goes_by_itself_goes_up_to_a_midnight_alone(log: Log, tmp_path: Path) -> None:
     day = datetime.now(UTC).date() - timedelta(days=9)
@@ -354,6 +357,7 @@ def test_a1_what_goes_by_itself_goes_up_to_a_midnight_alone(log: Log, tmp_path: 
         assert "2 calls shed in part (chunks)" in run(lawful, "verify").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 @pytest.mark.parametrize(
     ("bound", "low", "part", "at", "problem"),

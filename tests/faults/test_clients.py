@@ -72,6 +72,7 @@ def appended(product: Product) -> int:
     return sum(any(HELLO in value for _, fields in entries for value in fields.values()) for entries in streams)
 
 
+@pytest.mark.slow
 @pytest.mark.case("C1", "C3")
 @pytest.mark.parametrize("streams", [True, False], ids=["C1", "C3"])
 def test_c1_c3_a_client_that_leaves_ends_its_upstream_within_a_second(
@@ -141,6 +142,7 @@ def test_c2_a_client_that_never_reads_is_cut_off_and_held_within_bounds(product:
     assert ended(product, latest(product)).end[1] == "client_gone"
 
 
+@pytest.mark.slow
 @pytest.mark.case("C2")
 def test_c2_a_client_that_reads_slowly_gets_all_of_it(product: Product, replay: Replay) -> None:
     body = HELLO + chunk({"content": "y" * 3000}) * 200 + chunk({}, "stop") + b"data: [DONE]\n\n"

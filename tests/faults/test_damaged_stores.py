@@ -74,6 +74,7 @@ def test_r11_calls_of_the_last_second_that_redis_lost_are_named(place: Place, re
     assert {r.call_id for r in ended} & named == (set() if recorded else {r.call_id for r in ended})
 
 
+@pytest.mark.slow
 def test_a_call_whose_release_was_altered_on_its_way_onto_record_is_named(place: Place) -> None:
     readers = place.whole(2)
     place.proxies["audit"].alter_reply(rb"release.{1,300}?word(\d)", b"x")
@@ -83,6 +84,7 @@ def test_a_call_whose_release_was_altered_on_its_way_onto_record_is_named(place:
     assert assert_holes_are_named(place, [*readers, altered, *place.whole(2)]) == {altered.call_id}
 
 
+@pytest.mark.slow
 def test_what_was_altered_on_its_way_to_a_gateway_reaches_no_client(place: Place) -> None:
     readers = place.whole(2)
     place.proxies["gateway"].alter_reply(rb"word([57])", b"x")
@@ -94,6 +96,7 @@ def test_what_was_altered_on_its_way_to_a_gateway_reaches_no_client(place: Place
     assert assert_holes_are_named(place, [*readers, reader, *place.whole(2)]) == set()
 
 
+@pytest.mark.slow
 def test_a_body_that_was_changed_in_redis_is_not_decided_for_another(place: Place) -> None:
     """What policies read, what is recorded and what upstream gets is one body, or the call ends with an error."""
     readers = place.whole(2)

@@ -130,6 +130,7 @@ def test_a_gateway_that_cannot_hear_its_calls_is_named_and_heals(healthy: Patien
     wait_for(lambda: healthy.ask().status_code == 200, timeout_s=20, what="calls are served")
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_silent_is_told_of(healthy: Patient) -> None:
     at = layout.time_ms(healthy.admin.time())
     healthy.admin.hset(layout.GATEWAYS_KEY, "gone-gateway", f"{at - 60_000} ")
@@ -182,6 +183,7 @@ def test_r8_an_unfit_redis_is_named_takes_readiness_and_lets_nothing_start(
             assert code == 4 and sentence in said, said
 
 
+@pytest.mark.slow
 def test_an_old_redis_is_named_and_takes_readiness(healthy: Patient) -> None:
     # no such server is at hand: one that says so of itself, byte for byte the same otherwise
     with telling(healthy.redis_url, b"redis_version:7", b"redis_version:6") as url:
@@ -236,6 +238,7 @@ def test_a_redis_without_a_memory_bound_is_warned_about(healthy: Patient) -> Non
         assert healthy.ready()[0] == 200
 
 
+@pytest.mark.slow
 def test_a_full_redis_is_named_and_takes_readiness(healthy: Patient) -> None:
     used = healthy.admin.info("memory")["used_memory"]
     with setting(healthy.admin, "maxmemory", str(int(used * 1.2))):
@@ -268,6 +271,7 @@ def test_a_schema_behind_is_named_and_takes_readiness_until_it_is_migrated(healt
         upgrade(healthy.database_url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "sentence"), [("policy", "no policy worker is running"), ("audit", "no audit writer is running"), ("judge", "")]
 )
@@ -339,6 +343,7 @@ def test_a_record_that_was_cut_by_who_may_append_to_it_is_named(healthy: Patient
     healthy.admin.delete(layout.trimmed_key(0))
 
 
+@pytest.mark.slow
 def test_a_key_without_ttl_is_named(healthy: Patient) -> None:
     leaked = layout.body_key("00000000-0000-7000-8000-000000000000")
     healthy.admin.set(leaked, "x")

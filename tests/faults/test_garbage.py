@@ -118,6 +118,7 @@ def test_an_entry_of_a_call_that_cannot_be_read_ends_that_call(product: Product,
         other.end_well()
 
 
+@pytest.mark.slow
 @pytest.mark.case("U5")
 def test_what_anyone_may_publish_or_set_beside_a_call_changes_nothing(product: Product, store: Any) -> None:
     open_call = Open(product, "openai")
@@ -144,6 +145,7 @@ def test_a_reply_that_cannot_be_read_ends_its_call_alone(product: Product, store
     other.end_well()
 
 
+@pytest.mark.slow
 def test_replies_are_heard_again_when_their_stream_begins_anew_with_lower_ids(product: Product, store: Any) -> None:
     """As after Redis' clock was an hour ahead: the stream expires, and ids of the new one are below what was read last."""
     [key] = store.keys(layout.reply_key(0, "*"))
@@ -215,6 +217,7 @@ def test_a_judge_job_that_is_not_ours_is_rejected(product: Product, store: Any) 
     wait_for(lambda: int(store.get(layout.JUDGE_REJECTED) or 0) >= 3, what="they are counted")
 
 
+@pytest.mark.slow
 @pytest.mark.case("D5")
 def test_an_audit_entry_that_cannot_be_read_is_set_aside(product: Product, store: Any) -> None:
     good = layout.new_call_id()

@@ -91,6 +91,7 @@ async def test_a_body_of_very_many_messages_costs_nobody_else(product: Product, 
     assert all(codes), "it was not taken"
 
 
+@pytest.mark.slow
 async def test_a_schema_that_expands_without_end_costs_nobody_else(product: Product, figure: Figure, replay: Replay) -> None:
     defs: dict[str, Any] = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
     schema = {"$ref": "#/$defs/a0", "$defs": defs | {"a40": {"type": "object"}}}
@@ -106,6 +107,7 @@ def answer(text: str = "", calls: list[dict[str, Any]] | None = None) -> bytes:
     return json.dumps({"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}).encode()
 
 
+@pytest.mark.slow
 async def test_an_answer_of_very_many_calls_in_text_costs_nobody_else(product: Product, figure: Figure, replay: Replay) -> None:
     replay.answer(Reply(answer('{"name":"bash","arguments":{"a":1}}' * 12_000)))
     body = {"model": "gpt-x", "messages": user("go"), "tools": [{"type": "function", "function": {"name": "bash"}}]}

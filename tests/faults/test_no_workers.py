@@ -31,6 +31,7 @@ def replay() -> Iterator[Replay]:
         yield server
 
 
+@pytest.mark.slow
 @pytest.mark.case("C10")
 def test_c10_without_workers_calls_are_refused_fast_and_skipped_later(
     tmp_path: Path, redis_url: str, database_url: str, replay: Replay, figure: Figure
@@ -57,6 +58,7 @@ def test_c10_without_workers_calls_are_refused_fast_and_skipped_later(
         hold_invariants(product, [*readers, served])
 
 
+@pytest.mark.slow
 def test_official_clients_see_a_refusal_that_they_may_retry(tmp_path: Path, redis_url: str, database_url: str, replay: Replay) -> None:
     config = upstreams.config(replay)
     config["limits"] |= {"claim_s": 0.5}

@@ -66,6 +66,7 @@ def start(product: Product, *command: str) -> tuple[int, str]:
     return done.returncode, done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("gateway",), ("worker", "audit")])
 def test_who_finds_the_calls_of_another_database_does_not_start(product: Product, command: tuple[str, ...]) -> None:
     product.redis.set(layout.DATABASE_KEY, OTHER)

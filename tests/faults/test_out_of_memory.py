@@ -24,6 +24,7 @@ def ask(product: Product, *, bytes_more: int = 0) -> httpx.Response:
     return httpx.post(f"{product.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_audit_writer_without_memory_ends_and_another_writes_what_it_had(tmp_path: Path, redis_url: str, database_url: str) -> None:
     config = base_config()

@@ -157,6 +157,7 @@ async def test_d9_partitions_are_made_once_postgres_is_back(
         await wait_until(lambda: rows(url, made)[0][0] >= audit.PARTITION_DAYS, what="a week of partitions")
 
 
+@pytest.mark.slow
 @pytest.mark.case("D9")
 async def test_d9_a_partition_that_cannot_be_made_is_in_the_log_and_the_doctor_looks_days_ahead(
     redis_url: str, url: str, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

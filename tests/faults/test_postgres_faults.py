@@ -34,6 +34,7 @@ def put(store: Any, *records: Record) -> None:
     store.xadd(layout.audit_key(0), {layout.BLOB: encode_records(list(records))})
 
 
+@pytest.mark.slow
 @pytest.mark.case("D4")
 async def test_d4_killed_between_commit_and_answer(postgres: Server, figure: Figure) -> None:
     """The answers of a batch are held back, so that it is committed unheard; then the server is killed."""
@@ -74,6 +75,7 @@ async def test_d4_killed_between_commit_and_answer(postgres: Server, figure: Fig
     figure("records inserted again after a kill, all of them there already", len(records), "")
 
 
+@pytest.mark.slow
 @pytest.mark.case("D5")
 async def test_d5_poison_among_a_thousand_records(redis_url: str, url: str, store: Any, figure: Figure) -> None:
     """What PostgreSQL cannot hold as text is kept as bytes; what it cannot hold at all is set aside with its bytes, and found again."""

@@ -29,6 +29,7 @@ def proxy(url: str) -> Iterator[Proxy]:
         yield link
 
 
+@pytest.mark.slow
 @pytest.mark.case("D7")
 @pytest.mark.parametrize("fault", ["black_hole", "hold_replies"])
 async def test_d7_a_silent_connection_is_given_up_and_made_anew(

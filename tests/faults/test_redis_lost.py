@@ -17,6 +17,7 @@ from workers.audit.orphaned import FAR_EVERY, OrphanedCalls
 from workers.audit.writer import AuditWriter
 
 
+@pytest.mark.slow
 @pytest.mark.case("R2")
 async def test_r2_a_call_whose_end_was_lost_is_ended_in_the_record(redis_url: str, url: str, store: Any) -> None:
     lost, owned, ended, waiting, closed, spoilt, given_back = (layout.new_call_id() for _ in range(7))

@@ -89,6 +89,7 @@ async def test_d8_an_audit_writer_of_the_version_before_leaves_calls_that_are_se
         assert (verify(url).ok, verify(url).calls) == (True, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.case("A1")
 async def test_a1_what_sealing_and_verifying_cost(database_url: str, figure: Figure) -> None:
     """Ratios of CPU in one run: a loaded machine does not change them much. The bounds only catch a change in kind."""

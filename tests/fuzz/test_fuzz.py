@@ -10,6 +10,7 @@ SEED = 20261121
 """Always the same here, so that this test says something about a change; `make fuzz` takes another each time."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_must_hold_for_any_bytes_holds(name: str) -> None:
     try:

@@ -47,6 +47,7 @@ def said(url: str) -> dict[UUID, list[int]]:
     return {call: numbers or [] for call, numbers in found}
 
 
+@pytest.mark.slow
 async def test_altered_releases_and_bodies_are_marked(
     url: str, redis: Connection, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -501,6 +501,7 @@ def test_a_byte_that_is_another_is_found_wherever_it_stands(copied: Path, day: d
     assert check_folder(folder).rows == COUNT
 
 
+@pytest.mark.slow
 def test_a_record_that_is_made_anew_is_under_no_other_key(log: Log, archived: Path, tmp_path: Path, day: date) -> None:
     rows(log.url, "UPDATE tool_calls SET verdict = 'allow' WHERE call_id = %s AND block = 2", log.calls[2])
     calls = [row[0] for row in rows(log.url, "SELECT DISTINCT call_id FROM seals ORDER BY 1")]

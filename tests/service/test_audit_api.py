@@ -170,6 +170,7 @@ async def test_bad_requests_are_told_what_is_wrong(client: httpx2.AsyncClient, p
     assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
 
 
+@pytest.mark.slow
 @pytest.mark.case("A6")
 async def test_an_altered_cursor_is_refused_or_a_place(url: str, client: httpx2.AsyncClient) -> None:
     for _ in range(3):
@@ -191,6 +192,7 @@ async def test_an_altered_cursor_is_refused_or_a_place(url: str, client: httpx2.
     assert again["items"][0]["call_id"] != first["items"][0]["call_id"]
 
 
+@pytest.mark.slow
 async def test_exports_that_are_read_slowly_leave_connections_for_questions(url: str, reader: AuditReader) -> None:
     audit = Audit(reader, authenticate, within_s=1.0)
     async with AsyncExitStack() as closing, AsyncExitStack() as held:
@@ -204,6 +206,7 @@ async def test_exports_that_are_read_slowly_leave_connections_for_questions(url:
     assert answers[1].json()["error"]["code"] == "audit_unavailable"
 
 
+@pytest.mark.slow
 async def test_an_auditor_who_reads_exports_slowly_leaves_a_place_for_another(url: str, reader: AuditReader) -> None:
     await insert(url, call_record(call_id()), bodies={})
     keys = {name: Key(name=name, sha256=digit * 64, roles=("auditor",)) for name, digit in (("slow", "0"), ("other", "1"))}

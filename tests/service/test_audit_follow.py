@@ -85,6 +85,7 @@ def test_follow_keeps_what_it_shows_under_its_headings(url: str, following: Call
     assert other.startswith(line.split()[1]) and not one.startswith(line.split()[1])
 
 
+@pytest.mark.slow
 def test_follow_takes_a_limit_and_refuses_what_does_not_go_with_it(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
     old = [call_id(now_ms() - hours * 3_600_000) for hours in (5, 4, 3)]
     insert_all(url, *(record for call in old for record in (call_record(call), tool_call_record(call))))

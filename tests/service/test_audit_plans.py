@@ -193,6 +193,7 @@ async def test_days_without_what_a_filter_names_are_not_asked_one_by_one(filled:
         await reader.close()
 
 
+@pytest.mark.slow
 async def test_pages_read_a_view_as_it_is(filled: str) -> None:
     """The joins of `db.read.views` are those of the migrations."""
     reader = AuditReader.open(filled)

@@ -211,6 +211,7 @@ async def test_calls_page_without_repeats(url: str, reader: AuditReader) -> None
     assert second["next_cursor"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.case("A6")
 async def test_a_page_of_megabytes_ends_early(url: str, reader: AuditReader) -> None:
     await insert(url, *(tool_call_record(call_id(), arguments=b"x" * 6_000_000) for _ in range(5)))

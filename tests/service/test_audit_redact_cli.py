@@ -30,6 +30,7 @@ def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> 
     assert rows(url, "SELECT count(*) FROM seals") == seals and "again" not in sluice("audit", "show", call, url=url).stdout
 
 
+@pytest.mark.slow
 def test_on_a_terminal_redaction_and_dropping_ask(call: str, url: str, redis_url: str) -> None:
     answered = ask(url, b"n\n", "audit", "redact", call, "--reason", "x")
     assert "Go on?" in answered and "nothing was done" in answered and call in answered

@@ -205,6 +205,7 @@ async def test_two_writers_at_once_keep_to_the_budget_while_somebody_reviews(url
     assert found.get(("suspicion", "waiting"), 0) == max(0, 7 - found.get(("suspicion", "reviewed"), 0))
 
 
+@pytest.mark.slow
 def test_the_migration_goes_down_and_up(url: str) -> None:
     call = call_id()
     asyncio.run(seal(url, *one(call)))
@@ -299,6 +300,7 @@ async def test_what_is_wrong_with_a_review_is_said(url: str, client: httpx2.Asyn
     assert rows(url, "SELECT count(*) FROM audit_reviews") == [(0,)]
 
 
+@pytest.mark.slow
 async def test_filters_and_pages_of_the_queue(url: str, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [call_id(now_ms() - 10 + n) for n in range(5)]
     for n, call in enumerate(calls):
@@ -449,6 +451,7 @@ def test_the_command_lists_shows_and_labels(url: str) -> None:
     assert json.loads(run("--check", "--json").stdout)["wrong"] == 1
 
 
+@pytest.mark.slow
 def test_only_a_terminal_is_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call = call_id()
     asyncio.run(seal(url, *one(call)))

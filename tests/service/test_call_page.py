@@ -265,6 +265,7 @@ def test_the_export_of_large_bytes_holds_nobody_up(url: str) -> None:
     assert longest_s < 0.25
 
 
+@pytest.mark.slow
 def test_many_tool_calls_are_paged_and_said_to_be(url: str) -> None:
     call = call_id()
     tools: list[Any] = [tool_call_record(call, block=n, index=n, tool_call_id=f"t{n}", arguments=b"x" * 500) for n in range(400)]
@@ -314,6 +315,7 @@ def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
     assert f"call {short(first)}" in shown.html and len(shown.values["request"]["folded"]) == 7
 
 
+@pytest.mark.slow
 def test_each_tab_keeps_the_list_that_its_call_was_opened_from(url: str) -> None:
     calls = [call_id(now_ms() - n * 1000) for n in range(3)]
     for call in calls:

@@ -37,6 +37,7 @@ def good(tmp_path: Path) -> str:
     return str(tmp_path / "sluice.yaml")
 
 
+@pytest.mark.slow
 def test_a_good_file_is_summed_up(good: str) -> None:
     summary = f"{good}: ok; 1 upstream, 1 route, 0 keys; policies: default (tool_rules, tool_judge), noop (noop)\n"
     assert sluice("check", good) == (0, summary, "")

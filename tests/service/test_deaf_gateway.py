@@ -78,6 +78,7 @@ async def beats(store: Any, ears: Ears, count: int = 2) -> None:
         await wait_until(lambda: bool(store.exists(ears.gateway_key)), timeout_s=5, what="a heartbeat")
 
 
+@pytest.mark.slow
 async def test_replies_are_heard_after_redis_clock_was_an_hour_ahead_and_the_stream_expired(redis_url: str) -> None:
     async with running(redis_url) as ears:
         await ears.hears()

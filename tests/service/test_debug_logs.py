@@ -78,6 +78,7 @@ def test_a_call_is_told_of_by_all_its_processes_in_order(product: tuple[Product,
     assert "3 lines lost" in sluice("audit", "debug-logs", "--call", call, url=url).stdout
 
 
+@pytest.mark.slow
 def test_pages_of_lines_and_what_chooses_them(product: tuple[Product, str]) -> None:
     running, _ = product
     call = ask(running, KEY, "list the files", **{"x-sluice-debug": "policy,endpoint"})
@@ -128,6 +129,7 @@ def test_what_is_refused_at_the_door_is_counted(product: tuple[Product, str]) ->
     assert running.audit("door", until="2020-01-01T00:00:00Z")["items"] == []
 
 
+@pytest.mark.slow
 async def test_an_admins_switch_reaches_calls_that_begin_from_then_on(product: tuple[Product, str]) -> None:
     running, url = product
     engine = open_engine(url, read_only=False)

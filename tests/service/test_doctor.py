@@ -109,6 +109,7 @@ def test_unmigrated_database_is_not_fit_until_it_is_migrated(database_url: str) 
         assert doctor.check_database(url) == []
 
 
+@pytest.mark.slow
 def test_a_database_of_a_newer_version_is_named_with_both_versions(database_url: str) -> None:
     with fresh_database(database_url) as url:
         rows(url, "UPDATE alembic_version SET version_num = '9999'")
@@ -157,6 +158,7 @@ def test_launcher_passes_on_why_a_process_cannot_start(tmp_path: Path) -> None:
             assert said.read().startswith("2 the configuration file ")
 
 
+@pytest.mark.slow
 def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
     # a test before this one may have left the id of its database there
     with redis.Redis.from_url(redis_url) as store:

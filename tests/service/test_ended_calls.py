@@ -116,6 +116,7 @@ async def read_to(ended: EndedCalls, inserter: AuditInserter, turn: int, entry: 
     return ended._read_to[0, turn] == entry
 
 
+@pytest.mark.slow
 async def test_what_waits_for_postgres_is_waited_for(url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls) -> None:
     """On the stream, or held by a writer when somebody cuts the stream."""
     call, key = layout.new_call_id(), layout.audit_key(0)

@@ -73,6 +73,7 @@ def test_a_judge_that_is_away_makes_the_result_incomplete_and_exit_3(tmp_path: P
     assert all(found["totals"][label]["n"] == 0 for label in ("harmful", "benign"))
 
 
+@pytest.mark.slow
 def test_recorded_judgements_give_the_same_verdicts_without_a_judge(tmp_path: Path) -> None:
     kept = str(tmp_path / "judgements.jsonl")
     first = json.loads(evaluate("run", DATA, "--policy", "demo", "--json", "--record", kept)[1])

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from protocol.config import Config
 from sluice.eval import dataset, judges, run
@@ -16,6 +17,7 @@ def played(raw: dict[str, Any], cases: tuple[dataset.Case, ...], **changes: Any)
     return run.run(Config.model_validate(raw), "asking", (), cases, run.Plan(**changes), lambda done: None)
 
 
+@pytest.mark.slow
 def test_a_model_is_asked_recorded_and_found_again_by_its_prompt(tmp_path: Path) -> None:
     cases = dataset.read([DATA]).cases[:12]
     base: dict[str, Any] = {"policies": {}, "keys": [{"name": "k", "sha256": "0" * 64, "roles": ["client"], "policies": ["asking"]}]}

@@ -251,6 +251,7 @@ async def test_a_name_with_several_addresses_is_reached_by_the_one_that_answers(
         assert (await post(server, by, origin=Origin(f"http://localhost:{server.port}"))).ends == 1
 
 
+@pytest.mark.slow
 async def test_silence_is_bounded_before_and_within_an_answer_but_not_while_nobody_listens() -> None:
     async def part(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(to.bodies[-1])

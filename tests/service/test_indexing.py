@@ -54,6 +54,7 @@ async def test_writers_go_on_while_indexes_wait_for_one_of_them(behind: str) -> 
         assert not await inserter.insert(whole_call(late), {})
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_migration_left_is_made_anew(behind: str) -> None:
     rows(behind, "CREATE INDEX calls_key_idx ON ONLY calls (key, call_id)")
     # half made, or of another version: whatever it is, it is not attached
@@ -66,6 +67,7 @@ def test_what_an_interrupted_migration_left_is_made_anew(behind: str) -> None:
     assert "(key, call_id)" in indexed
 
 
+@pytest.mark.slow
 def test_two_migrations_at_once_do_the_work_once(behind: str) -> None:
     both = [threading.Thread(target=migrate.upgrade, args=(behind,)) for _ in range(2)]
     for one in both:

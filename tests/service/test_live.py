@@ -249,6 +249,7 @@ def test_a_call_is_followed_before_it_is_on_record(product: Product) -> None:
     call.stop()
 
 
+@pytest.mark.slow
 def test_a_stream_is_cut_without_a_traceback_when_its_login_cannot_be_looked_for(product: Product) -> None:
     before = product.logs().count("Traceback")
     call = Call(product, "slowly with gap 50 ms, long 300")
@@ -268,6 +269,7 @@ def test_a_stream_is_cut_without_a_traceback_when_its_login_cannot_be_looked_for
     call.stop()
 
 
+@pytest.mark.slow
 async def test_without_redis_nobody_watches_and_the_place_is_free_again() -> None:
     live = Live("redis://127.0.0.1:9")
     began = time.monotonic()

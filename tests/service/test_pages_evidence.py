@@ -34,6 +34,7 @@ def log(database_url: str) -> Iterator[Log]:
         yield log
 
 
+@pytest.mark.slow
 async def test_evidence_shows_both_sides_with_their_hashes_the_seal_the_checkpoint_and_who_looked(log: Log) -> None:
     [(arguments, released)] = rows(
         log.url, "SELECT arguments, released_arguments FROM tool_calls WHERE call_id = %s AND block = 2", log.calls[1]
@@ -97,6 +98,7 @@ def changed(url: str, call: UUID) -> Iterator[None]:
     rows(url, change, "block", call)
 
 
+@pytest.mark.slow
 async def test_integrity_says_how_far_sealing_is(log: Log) -> None:
     async with pages_of(log.url, {}) as pages:
         shown = await pages.page(links.INTEGRITY)

@@ -78,6 +78,7 @@ def one(url: str, query: str, *values: object) -> tuple[Any, ...]:
     return tuple(row)
 
 
+@pytest.mark.slow
 def test_the_overview_shows_what_was_refused_last_and_a_row_says_so(product: Product, reader: httpx.Client) -> None:
     before = one(product.database_url, "SELECT count(*) FROM reads")[0]
     page = as_json(reader, "/debug")

@@ -396,6 +396,7 @@ def test_a_call_with_dead_letters_and_no_seal_says_so(product: Product, reader: 
     assert "It has no seal yet" in proof and "There is no proof to take away" in evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", [{"enabled": False}, {"on_gateway": False}])
 def test_pages_that_are_off_are_nowhere_and_those_of_their_own_are_not_on_the_gateway(
     product: Product, tmp_path: Path, switch: dict[str, bool]

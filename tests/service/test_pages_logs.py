@@ -143,6 +143,7 @@ async def test_lists_of_lines_have_filters_pages_and_types(url: str, call: str) 
                 await pages.page(f"/debug/logs?{query}")
 
 
+@pytest.mark.slow
 async def test_switches_have_bounds_and_the_newest_of_a_key_counts(url: str) -> None:
     engine = open_engine(url, read_only=False)
     switches = DebugSwitches(engine)

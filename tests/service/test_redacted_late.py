@@ -111,6 +111,7 @@ async def test_a_redaction_takes_what_a_writer_has_written_and_not_committed(url
     assert run(url, "verify").exit_code == 0
 
 
+@pytest.mark.slow
 async def test_a_row_that_differs_is_no_event_with_content_where_the_redaction_comes_before_it(
     url: str, call: str, inserter: AuditInserter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

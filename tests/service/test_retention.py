@@ -141,6 +141,7 @@ async def test_rows_that_go_while_a_page_is_read_are_said_to_be_gone(log: Log) -
             assert shown.page.status == 200 and (tab == "hooks" or sentences[0] in shown.html), tab
 
 
+@pytest.mark.slow
 def test_what_comes_after_rows_went_is_sealed_and_no_hole(log: Log) -> None:
     take(log.url, chunks=3, releases=3, request_bodies=3)
     asyncio.run(insert(log.url, EventRecord(call_id=str(log.calls[0]), kind="takeover", number=8, at=now_ms(), detail="w")))
@@ -345,6 +346,7 @@ async def test_what_came_too_late_stays_and_is_told_and_stops_nothing(log: Log) 
     assert [str(one)[:80] for one in found] == [f"inserted: call {log.calls[0]}, chunks: rows of chunks of calls of"[:80]]
 
 
+@pytest.mark.slow
 async def test_a_day_that_stands_is_told_with_the_reason(log: Log) -> None:
     late = call_id(now_ms() - OLD_DAYS * 86_400_000 + 90)
     await insert(log.url, *whole_call(late), bodies={late: b"{}"})
@@ -425,6 +427,7 @@ def test_what_was_shed_or_came_after_its_day_went_is_dropped_once_it_is_sealed(l
     assert verify(log.url).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [{"chunks": 3}, {"everything": 3}])
 def test_inserts_wait_for_moments_while_rows_cannot_go(log: Log, days: dict[str, int]) -> None:
     with psycopg.connect(conninfo(log.url)) as reader, ThreadPoolExecutor(1) as pool:
@@ -445,6 +448,7 @@ def test_inserts_wait_for_moments_while_rows_cannot_go(log: Log, days: dict[str,
         assert taking.result()[0][2] == 5
 
 
+@pytest.mark.slow
 def test_a_downgrade_keeps_what_nothing_could_make_again_and_an_upgrade_may_be_repeated(log: Log) -> None:
     take(log.url, chunks=3)
     migrate.downgrade(log.url, "0022")

@@ -198,6 +198,7 @@ def test_rows_that_came_after_the_others_went_are_restored_with_them(log: Log, t
     assert rows(log.url, query.format("sluice_restored"), old) == sorted(before + late)
 
 
+@pytest.mark.slow
 def test_what_was_put_back_of_a_call_that_is_redacted_goes_too(log: Log, tmp_path: Path) -> None:
     archive_day(log.url, day_of(log.calls[0]), tmp_path)
     restore(log.url, tmp_path, day_of(log.calls[0]))
@@ -207,6 +208,7 @@ def test_what_was_put_back_of_a_call_that_is_redacted_goes_too(log: Log, tmp_pat
     assert redact(log.url, log.calls[0], "again") == 0
 
 
+@pytest.mark.slow
 def test_dead_letters_go_with_their_calls(log: Log) -> None:
     named = (str(log.calls[0]), str(log.calls[-1]), "no call", f"{log.calls[0]} and more", "0" * 36, "0")
     for n, call in enumerate(named):

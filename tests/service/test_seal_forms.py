@@ -107,6 +107,7 @@ def test_a_record_of_before_verifies_and_goes_on_and_down_and_up_again(old: str)
     assert said(old) == (True, 6, 3, 4, 0)
 
 
+@pytest.mark.slow
 def test_without_seals_of_the_new_version_the_migration_goes_down_whole(old: str) -> None:
     migrate.upgrade(old)
     asyncio.run(insert(old, *many_rows(call_id(), random.Random(SEED))))
@@ -260,6 +261,7 @@ def test_a_record_of_version_4_takes_the_columns_of_version_5(database_url: str)
         assert said(url) == (True, 2, 1, 1, 0)
 
 
+@pytest.mark.slow
 def test_without_seals_of_version_5_its_columns_go_and_come_back(database_url: str) -> None:
     with fresh_database(database_url) as url:
         made = make(url, sealed=False)
@@ -270,6 +272,7 @@ def test_without_seals_of_version_5_its_columns_go_and_come_back(database_url: s
         assert migrate.schema_diff(url) == []
 
 
+@pytest.mark.slow
 def test_a_record_of_version_6_takes_the_tables_of_version_7(database_url: str) -> None:
     """A call sealed before them holds with them beside it, also once rows of them came to it; what no seal covers is found."""
     with fresh_database(database_url, migrated=False) as url:

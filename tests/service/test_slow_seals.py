@@ -78,6 +78,7 @@ def sealed(url: str) -> list[UUID]:
     return [call for (call,) in rows(url, "SELECT DISTINCT call_id FROM seals ORDER BY call_id")]
 
 
+@pytest.mark.slow
 async def test_too_many_calls_at_once_are_sealed_in_pieces(redis: Connection, url: str, slow: Callable[[Seconds], None]) -> None:
     """However long all of them take: each piece has its own time."""
     calls = await put(url, 40)
@@ -89,6 +90,7 @@ async def test_too_many_calls_at_once_are_sealed_in_pieces(redis: Connection, ur
     assert verify(url).ok
 
 
+@pytest.mark.slow
 async def test_a_call_that_takes_too_long_alone_holds_up_no_other(
     redis: Connection, url: str, slow: Callable[[Seconds], None], caplog: pytest.LogCaptureFixture
 ) -> None:

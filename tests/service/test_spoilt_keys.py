@@ -122,6 +122,7 @@ SPOILT: dict[str, tuple[Spoil, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", SPOILT)
 async def test_an_idle_call_whose_keys_are_spoilt_ends_once_and_alone(
     redis: Connection, worker: PolicyWorker, what: str, caplog: pytest.LogCaptureFixture
@@ -138,6 +139,7 @@ async def test_an_idle_call_whose_keys_are_spoilt_ends_once_and_alone(
     await goes_on(redis, other, worker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", SPOILT)
 async def test_a_call_whose_keys_are_spoilt_in_the_middle_of_a_release_ends_once_and_alone(
     redis: Connection, worker: PolicyWorker, what: str

@@ -397,6 +397,7 @@ async def longest_pause_s(until: asyncio.Event) -> float:
     return longest
 
 
+@pytest.mark.slow
 @pytest.mark.case("W13")
 async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
     redis: Connection, redis_url: str, database_url: str, figure: Figure

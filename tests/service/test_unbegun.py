@@ -102,6 +102,7 @@ async def looked(redis: Connection, times: int) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.case("W1")
 async def test_w1_what_a_dead_worker_had_not_begun_is_taken_at_once_and_the_rest_waits_for_its_lease(
     redis: Connection, redis_url: str, figure: Figure
@@ -124,6 +125,7 @@ async def test_w1_what_a_dead_worker_had_not_begun_is_taken_at_once_and_the_rest
         assert await release(redis, claimed, "t0") == b"FENCED"
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_slow_and_lives_keeps_what_it_was_handed(redis: Connection, redis_url: str) -> None:
     async with showing_life(redis, "slow"):
         given = await handed(redis, "slow", 3)
@@ -135,6 +137,7 @@ async def test_a_worker_that_is_slow_and_lives_keeps_what_it_was_handed(redis: C
             assert [await claim(redis, "slow", c, e, "t") for c, e in given.items()] == [b"OK"] * 3
 
 
+@pytest.mark.slow
 async def test_a_worker_that_was_slow_and_then_died_loses_them(redis: Connection, redis_url: str) -> None:
     async with showing_life(redis, "slow"):
         given = await handed(redis, "slow", 3)
@@ -170,6 +173,7 @@ async def test_a_process_that_has_the_name_of_one_that_died_takes_its_deliveries
         await wait_until(lambda: set(worker.adopted) == set(given), timeout_s=SILENT_MS / 1000, what="all three")
 
 
+@pytest.mark.slow
 async def test_many_workers_look_and_each_call_is_taken_once(redis: Connection, redis_url: str) -> None:
     given = await handed(redis, "dead", 40)
     await silent(redis, "dead")
@@ -179,6 +183,7 @@ async def test_many_workers_look_and_each_call_is_taken_once(redis: Connection, 
         assert all(c.is_fresh for w in (one, two, three) for c in w.adopted.values())
 
 
+@pytest.mark.slow
 async def test_leases_run_out_all_the_same_where_redis_refuses_to_show_what_was_delivered(redis: Connection, redis_url: str) -> None:
     """As with a users file of an earlier version."""
     rights = ("+@all", "-xrange", "(~sluice:{??}:call:* +xrange)")

@@ -183,6 +183,7 @@ def test_a_launcher_that_nohup_started_outlives_its_terminal_and_another_stops_w
         assert all_gone(ready)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ON_LINUX, reason="reads /proc")
 def test_signals_that_were_ignored_where_it_was_started_stop_it_and_its_processes(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0", before=DEAF) as launcher:

@@ -207,6 +207,7 @@ def test_who_may_make_figures_may_not_write_them(url: str) -> None:
         assert not any(may(role, table.format(right)) for right in ("INSERT", "UPDATE", "DELETE"))
 
 
+@pytest.mark.slow
 def test_the_migration_goes_down_and_up(url: str) -> None:
     downgrade(url, "0017")
     assert rows(url, "SELECT to_regclass('usage_hours')") == [(None,)]

@@ -4,6 +4,7 @@ import json
 from copy import deepcopy
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def _damaged(draw: st.DrawFn) -> list[Any]:
     return [*frames]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(_damaged(), st.sampled_from([frozenset[str](), UNKNOWN]))
 def test_a_damaged_stream_decodes_or_is_refused(frames: list[Any], unknown: frozenset[str]) -> None:

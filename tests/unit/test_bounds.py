@@ -238,6 +238,7 @@ def test_at_its_bound_a_request_is_read_in_little_time(name: str, place: int) ->
     assert seconds < STEP_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_below_its_bound_work_grows_with_the_size(name: str, place: int) -> None:
     bound = int(BY_NAME[name].limit)

@@ -68,6 +68,7 @@ def test_the_body_names_the_session(user: str | None, extra: dict[str, object], 
     assert sessions.of_body(user, extra) == expected
 
 
+@pytest.mark.slow
 @given(
     st.text(),
     st.dictionaries(st.sampled_from(["metadata", "prompt_cache_key"]), st.recursive(st.text(), lambda x: st.dictionaries(st.text(), x))),

@@ -73,7 +73,7 @@ def test_an_aborted_stream_is_counted_by_what_came(dialect: DialectName) -> None
     assert 300 <= (end.output_tokens or 0) <= 600, "for 300 words"
     assert end.input_tokens == 45 if dialect == "anthropic" else 50 <= (end.input_tokens or 0) <= 150
     [detail] = noted
-    assert "estimated" in detail and ("1 out" if dialect == "anthropic" else "None out") in detail
+    assert "estimated" in detail and ("1 out" if dialect == "anthropic" else "none out") in detail
 
 
 def test_a_call_without_an_answer_or_with_all_of_it_is_not_estimated() -> None:

@@ -62,6 +62,7 @@ def results(data: dataset.Dataset) -> list[dict[str, Any]]:
     return [first, measured(data, Config.model_validate(OWN), "own"), measured(data, Config(), "demo", judge="off")]
 
 
+@pytest.mark.slow
 def test_the_object_is_that_of_the_schema_and_so_is_the_committed_baseline(results: list[dict[str, Any]]) -> None:
     checker = jsonschema_rs.validator_for(SCHEMA)
     found = json.loads(folder.rendered(results, None, "json"))

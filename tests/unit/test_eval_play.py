@@ -60,6 +60,7 @@ def test_a_judge_that_nobody_asks_leaves_the_case_open_and_a_rule_decides_before
     assert {verdict for verdict, _, _ in found} == {"ask", "block"} and sum(v == "ask" for v, _, _ in found) == 44
 
 
+@pytest.mark.slow
 def test_several_processes_say_what_one_says() -> None:
     cases = dataset.read([DATA]).cases[:20]
     config = Config.model_validate(OWN)

@@ -161,6 +161,7 @@ async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(tmp_pat
             await asyncio.gather(*many, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_whoever_asks_for_much_and_reads_nothing_makes_room_for_others(tmp_path: Path) -> None:
     async with served(tmp_path, b"x" * 200_000) as at:
         asked = b"content-length: %d\r\n\r\n" % len(FORM) + FORM + HEAD % b"10.0.0.1"

@@ -103,6 +103,7 @@ def test_prose_never_passes(reply: str) -> None:
 # --- the envelope ---
 
 
+@pytest.mark.slow
 @given(st.recursive(st.text() | st.just(NONCE) | st.just(f"\\{NONCE}"), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_sealing_keeps_the_meaning_and_takes_the_nonce_away(value: Any) -> None:
     text = without(sealed(json.dumps(value, ensure_ascii=False)).json, NONCE)

@@ -258,6 +258,7 @@ def test_a_parser_that_another_one_broke_is_asked_again(monkeypatch: pytest.Monk
     assert imported_by(b"import colorsys_of_this_test") == {"colorsys_of_this_test"}
 
 
+@pytest.mark.slow
 def test_the_imports_of_our_policies_are_found_as_a_parser_finds_them() -> None:
     folder = Path(__file__).parents[2] / "policy"
     for module in folder.rglob("*.py"):

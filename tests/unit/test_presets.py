@@ -110,6 +110,7 @@ def test_parts_of_a_preset_depend_on_its_options() -> None:
         made.series({"how": "c"})
 
 
+@pytest.mark.slow
 def test_what_no_rule_of_strict_names_does_not_pass_whatever_it_is_called() -> None:
     commands = frozenset(command.split()[0] for command in preset.preset("strict").options["commands"].default)
     folders = [Path(name) for name in ("/usr/bin", "/usr/sbin") if Path(name).is_dir()]

@@ -234,6 +234,7 @@ def test_bytes_become_the_same_text_in_pieces(data: bytes, size: int) -> None:
     assert pieces == to_text(data)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=30) | st.none() | st.integers() | st.lists(st.text(max_size=9), max_size=3)))
 def test_an_object_is_the_same_json_in_pieces(item: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -363,6 +363,7 @@ def test_merged_alternatives_take_what_one_of_them_takes(
         assert jsonschema_rs.is_valid(merged, value)
 
 
+@pytest.mark.slow
 def test_a_large_schema_takes_linear_time() -> None:
     wide = obj(**{f"p{i}": STRING | {"minLength": 1, "if": {"const": "x" * 50}} for i in range(20_000)})
     cleaned = clean(wide, "anthropic_output")

@@ -33,6 +33,7 @@ def passes(text: str, tool: str = "execute_sql") -> bool:
     return not isinstance(READONLY.on_tool_call(ToolCall(0, 0, "id", tool, json.dumps(arguments), arguments, None)), Block)
 
 
+@pytest.mark.slow
 def test_no_write_of_any_dialect_is_a_read_where_none_is_said() -> None:
     rows = [json.loads(line) for line in STATEMENTS.read_text().splitlines()]
     assert [row["sql"] for row in rows if row["label"] == "write" and is_read(read_sql(row["sql"], ANY))] == []
@@ -118,6 +119,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None, derandomize=True)
 @given(
     st.lists(st.one_of(FRAGMENTS, st.sampled_from("\0\u00a0\u2028\U0001f600\ud800"), st.text(max_size=4)), max_size=14),
@@ -142,6 +144,7 @@ def test_a_write_behind_a_read_never_passes(pieces: list[str]) -> None:
 OPENING = "'\"`[$#-/\0"
 
 
+@pytest.mark.slow
 def test_no_text_takes_long() -> None:
     begun = time.process_time()
     for text in (

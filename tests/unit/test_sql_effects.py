@@ -127,6 +127,7 @@ def test_statements_are_cut_where_they_end() -> None:
     assert read_sql(";".join(["select 1"] * 30), "postgres").unsure == "too many statements"
 
 
+@pytest.mark.slow
 def test_no_text_takes_long() -> None:
     begun = time.process_time()
     for text in ("'" * 8000, "/*" * 4000, ";" * 8000, "(" * 8000, "select " * 1100, "a.b." * 2000 + "(", "copy " * 1600):

@@ -31,6 +31,7 @@ def test_a_gateway_does_not_load_an_http_client() -> None:
     assert "aiohttp" not in loaded_by("import sluice.cli, gateway.main")
 
 
+@pytest.mark.slow
 def test_what_the_fork_server_loads_for_all_is_not_heavy() -> None:
     loaded = loaded_by(f"from importlib import import_module\nfor name in {SHARED!r}: import_module(name)")
     assert not loaded & HEAVY

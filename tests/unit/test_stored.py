@@ -77,6 +77,7 @@ def test_packages_from_unusual_places(path: str, content: str, scopes: list[Scop
     assert [(effect.kind, effect.scope) for effect in stored(path, content).effects] == [("execute", scope) for scope in scopes]
 
 
+@pytest.mark.slow
 def test_the_time_is_linear() -> None:
     for path in (
         "x.sh",

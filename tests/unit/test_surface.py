@@ -116,6 +116,7 @@ def test_a_call_with_more_than_is_looked_at_is_not_whole() -> None:
     assert surface("bash", command="ls").is_whole
 
 
+@pytest.mark.slow
 def test_the_time_is_linear() -> None:
     for arguments in (
         {"items": [{"path": f"a{n}", "content": "x"} for n in range(20_000)]}, {"patch": "+++ x\n--- y\n" * 50_000},

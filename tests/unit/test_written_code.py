@@ -60,6 +60,7 @@ def test_nothing_in_this_repository_destroys() -> None:
     assert [name for name in names if name not in own and list(destroys(name, (ROOT / name).read_text()[:65_536]))] == []
 
 
+@pytest.mark.slow
 def test_no_text_takes_long() -> None:
     list(destroys("x.py", "os.system('rm -rf ~')"))
     for path in ("x.py", "x.ipynb"):

@@ -172,6 +172,7 @@ async def test_a_job_that_vanished_has_died_unless_it_was_answered(queue: JudgeQ
     assert await queue.died(call_id, 0, 0) is None
 
 
+@pytest.mark.slow
 async def test_a_judge_killed_over_a_question_is_followed_by_another(
     redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, tmp_path: Path
 ) -> None:
@@ -260,6 +261,7 @@ async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
     assert len(upstream.seen) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "waiting"), [("demo-judge", 6_000), ("gpt-x", 1_000)])
 async def test_thousands_of_questions_of_one_key_hardly_delay_anothers(
     redis_url: str, connection: Connection, redis: Client, upstream: Upstream, model: str, waiting: int
