@@ -38,9 +38,9 @@ def _in_memory() -> str | None:
     """A folder in memory that has room for all databases of a run, if there is one. Without a journal, ext4 looks at each file that was
     deleted in the last minute before it makes another, which was half of the CPU that the tests of the record took."""
     with contextlib.suppress(OSError):
-        for left in Path(_MEMORY).glob("sluice-tests-*"):
+        for left in Path(_MEMORY).glob("sl-*-*"):
             # of a run that was killed: it would keep its memory until the machine starts again
-            if not Path("/proc", left.name.split("-")[2]).exists():
+            if not Path("/proc", left.name.split("-")[1]).exists():
                 shutil.rmtree(left, ignore_errors=True)
         if shutil.disk_usage(_MEMORY).free >= _RUN_BYTES:
             return _MEMORY
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     os.environ["SLUICE_TEST_SEED"] = str(SEED)
     if TEMP_ROOT not in os.environ:
-        own = tempfile.mkdtemp(prefix=f"sluice-tests-{os.getpid()}-", dir=_in_memory())
+        own = tempfile.mkdtemp(prefix=f"sl-{os.getpid()}-", dir=_in_memory())
         os.environ[TEMP_ROOT] = own
         # no test speaks TLS, but every client loads the machine's certificates, which takes 30 ms of CPU each time
         os.environ["SSL_CERT_DIR"] = str(Path(own, "certificates"))
@@ -102,6 +102,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Say in CI at once why a test failed: a run that is cut off has no summary."""
     if report.failed and os.environ.get("CI") and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\n{report.nodeid} ({report.when}, {report.duration:.1f} s)\n{report.longreprtext}", flush=True)
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A folder with a short path: the path of a socket has at most 107 characters, and `tmp_path` names the user, the run and the test."""
+    with tempfile.TemporaryDirectory(prefix="sl-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -47,9 +47,9 @@ class Behind:
 
 
 @pytest.fixture
-async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
+async def behind(socket_folder: Path) -> AsyncIterator[Behind]:
     made = Behind()
-    server = await asyncio.start_unix_server(made, tmp_path / "pages.sock")
+    server = await asyncio.start_unix_server(made, socket_folder / "pages.sock")
     yield made
     made.holds.set()
     server.close()
@@ -92,10 +92,10 @@ def code(body: bytes) -> str:
     return str(error["code"])
 
 
-async def test_keys_go_on_and_cookies_and_all_else_do_not(behind: Behind, tmp_path: Path) -> None:
+async def test_keys_go_on_and_cookies_and_all_else_do_not(behind: Behind, socket_folder: Path) -> None:
     head = [(b"authorization", b"Bearer k"), (b"x-api-key", b"k"), (b"x-api-key", b"k"), (b"cookie", b"sluice=c"), (b"origin", b"o")]
     head += [(b"x-forwarded-for", b"1.1.1.1"), (b"x-sluice-client-address", b"9.9.9.9"), (b"transfer-encoding", b"chunked")]
-    status, headers, body = await ask(door(tmp_path), "GET", *head)
+    status, headers, body = await ask(door(socket_folder), "GET", *head)
     assert (status, body) == (200, b"{}") and headers == {b"content-length": b"2", b"cache-control": b"no-store"}
     assert behind.head.split(b"\r\n") == [
         b"GET /audit/calls?limit=1 HTTP/1.1", b"host: gateway", b"authorization: Bearer k", b"x-api-key: k", b"connection: close",
@@ -103,42 +103,42 @@ async def test_keys_go_on_and_cookies_and_all_else_do_not(behind: Behind, tmp_pa
     ]  # fmt: skip
 
 
-async def test_what_is_no_key_of_any_length_stays_small_and_two_keys_stay_two(behind: Behind, tmp_path: Path) -> None:
+async def test_what_is_no_key_of_any_length_stays_small_and_two_keys_stay_two(behind: Behind, socket_folder: Path) -> None:
     many = [(b"x-api-key", b"%d" % number + b"x" * 100_000) for number in range(100)]
-    await ask(door(tmp_path), "GET", *many)
+    await ask(door(socket_folder), "GET", *many)
     assert len(behind.head) < 64 * 1024 and behind.head.count(b"x-api-key: ") > 1
     assert all(len(line) > MAX_KEY_BYTES for line in behind.head.split(b"\r\n") if line.startswith(b"x-api-key"))
 
 
-async def test_what_some_servers_refuse_in_a_query_is_escaped_and_reads_the_same(behind: Behind, tmp_path: Path) -> None:
-    await ask(door(tmp_path), query=b"name=%41\xfc&key=a+b\x7f")
+async def test_what_some_servers_refuse_in_a_query_is_escaped_and_reads_the_same(behind: Behind, socket_folder: Path) -> None:
+    await ask(door(socket_folder), query=b"name=%41\xfc&key=a+b\x7f")
     assert behind.head.startswith(b"GET /audit/calls?name=%41%C3%BC&key=a+b%7F HTTP/1.1\r\n")
 
 
-async def test_every_method_goes_on_and_a_head_has_no_body(behind: Behind, tmp_path: Path) -> None:
+async def test_every_method_goes_on_and_a_head_has_no_body(behind: Behind, socket_folder: Path) -> None:
     for method in ("PUT", "DELETE", "OPTIONS", "PATCH"):
-        assert (await ask(door(tmp_path), method))[0] == 200 and behind.head.startswith(method.encode())
+        assert (await ask(door(socket_folder), method))[0] == 200 and behind.head.startswith(method.encode())
     behind.raw = OK.removesuffix(b"{}")
-    assert (await ask(door(tmp_path), "HEAD"))[2] == b""
+    assert (await ask(door(socket_folder), "HEAD"))[2] == b""
 
 
-async def test_a_review_goes_on_whole_and_one_that_is_too_long_is_still_too_long(behind: Behind, tmp_path: Path) -> None:
-    await ask(door(tmp_path), "POST", pieces=(b'{"label":', b'"attack"}'))
+async def test_a_review_goes_on_whole_and_one_that_is_too_long_is_still_too_long(behind: Behind, socket_folder: Path) -> None:
+    await ask(door(socket_folder), "POST", pieces=(b'{"label":', b'"attack"}'))
     assert behind.body == b'{"label":"attack"}'
-    await ask(door(tmp_path), "POST", pieces=(b"x" * MAX_REVIEW_BYTES, b"y" * MAX_REVIEW_BYTES), is_whole=False)
+    await ask(door(socket_folder), "POST", pieces=(b"x" * MAX_REVIEW_BYTES, b"y" * MAX_REVIEW_BYTES), is_whole=False)
     assert len(behind.body) == MAX_REVIEW_BYTES + 1
 
 
-async def test_a_slow_body_takes_no_place_and_a_strangers_is_not_read(behind: Behind, tmp_path: Path) -> None:
-    of = door(tmp_path, within_s=0.05)
+async def test_a_slow_body_takes_no_place_and_a_strangers_is_not_read(behind: Behind, socket_folder: Path) -> None:
+    of = door(socket_folder, within_s=0.05)
     status, _, body = await ask(of, "POST", pieces=(b"{",), is_whole=False)
     assert (status, code(body), behind.head) == (408, "body_timeout", b"")
     assert (await ask(of, "POST", auditor="", pieces=(b"{",), is_whole=False))[0] == 200 and behind.body == b""
 
 
-async def test_without_a_process_behind_it_the_answer_is_one_of_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_process_behind_it_the_answer_is_one_of_the_api(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages_process, "CONNECT_S", 3 * pages_process.AGAIN_S)
-    of = door(tmp_path)
+    of = door(socket_folder)
     status, headers, body = await ask(of)
     assert (status, code(body)) == (503, "audit_unavailable") and b"sluice pages" in body and int(headers[b"retry-after"]) > 0
     assert (headers[b"content-type"], headers[b"cache-control"], headers[b"content-security-policy"]) == (
@@ -147,9 +147,9 @@ async def test_without_a_process_behind_it_the_answer_is_one_of_the_api(tmp_path
     assert of.open == 0
 
 
-async def test_strangers_take_no_place_of_auditors_nor_one_auditor_all(behind: Behind, tmp_path: Path) -> None:
+async def test_strangers_take_no_place_of_auditors_nor_one_auditor_all(behind: Behind, socket_folder: Path) -> None:
     behind.raw = b""
-    of = door(tmp_path, within_s=0.3)
+    of = door(socket_folder, within_s=0.3)
     asked = ["" for _ in range(MAX_OF_OTHERS + 1)] + [AUDITOR for _ in range(MAX_QUESTIONS_OF_ONE + 1)]
     tasks = [asyncio.create_task(ask(of, auditor=auditor)) for auditor in asked]
     done, waiting = await asyncio.wait(tasks, timeout=2.0, return_when=asyncio.FIRST_COMPLETED)
@@ -165,9 +165,9 @@ async def test_strangers_take_no_place_of_auditors_nor_one_auditor_all(behind: B
     assert of.open == 0
 
 
-async def test_who_leaves_makes_room(behind: Behind, tmp_path: Path) -> None:
+async def test_who_leaves_makes_room(behind: Behind, socket_folder: Path) -> None:
     behind.raw = b""
-    of = door(tmp_path)
+    of = door(socket_folder)
     tasks = [asyncio.create_task(ask(of)) for _ in range(MAX_QUESTIONS_OF_ONE)]
     while behind.open < MAX_QUESTIONS_OF_ONE:
         await asyncio.sleep(0)
@@ -179,9 +179,9 @@ async def test_who_leaves_makes_room(behind: Behind, tmp_path: Path) -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_exports_that_stay_open_leave_room_for_questions(behind: Behind, tmp_path: Path) -> None:
+async def test_exports_that_stay_open_leave_room_for_questions(behind: Behind, socket_folder: Path) -> None:
     behind.raw, behind.stays = PIECES, True
-    of = door(tmp_path)
+    of = door(socket_folder)
     waiting = [asyncio.create_task(ask(of, auditor=str(number))) for number in range(MAX_EXPORTS)]
     while of._process.in_pieces.used < MAX_EXPORTS:
         await asyncio.sleep(0)
@@ -195,9 +195,9 @@ async def test_exports_that_stay_open_leave_room_for_questions(behind: Behind, t
     assert (of.open, of._process.in_pieces.used) == (0, 0)
 
 
-async def test_exports_of_one_key_leave_room_for_those_of_others(behind: Behind, tmp_path: Path) -> None:
+async def test_exports_of_one_key_leave_room_for_those_of_others(behind: Behind, socket_folder: Path) -> None:
     behind.raw, behind.stays = PIECES, True
-    of = door(tmp_path)
+    of = door(socket_folder)
     waiting = [asyncio.create_task(ask(of, auditor="one")) for _ in range(MAX_EXPORTS)]
     while sum(task.done() for task in waiting) < MAX_EXPORTS // 2:
         await asyncio.sleep(0)

@@ -51,9 +51,9 @@ class Behind:
 
 
 @pytest.fixture
-async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
+async def behind(socket_folder: Path) -> AsyncIterator[Behind]:
     made = Behind()
-    server = await asyncio.start_unix_server(made, tmp_path / "pages.sock")
+    server = await asyncio.start_unix_server(made, socket_folder / "pages.sock")
     yield made
     made.holds.set()
     server.close()
@@ -103,15 +103,15 @@ async def ask(
     return (sent[0]["status"], sent[0]["headers"], body) if sent else (0, [], b"")
 
 
-async def test_it_passes_on_bytes_and_drops_what_is_of_the_connection(behind: Behind, tmp_path: Path) -> None:
-    status, headers, body = await ask(door(tmp_path))
+async def test_it_passes_on_bytes_and_drops_what_is_of_the_connection(behind: Behind, socket_folder: Path) -> None:
+    status, headers, body = await ask(door(socket_folder))
     assert (status, body) == (200, b"hi")
     own = [(b"content-length", b"2"), (b"x-own", b"1"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
     assert headers == [*own, (b"content-security-policy", b"own")]
     assert behind.asked.startswith(b"GET /debug/calls/%2e%2e?a=%00 HTTP/1.1\r\nhost: h\r\n")
 
 
-async def test_keys_stay_outside_and_no_client_says_where_it_is(behind: Behind, tmp_path: Path) -> None:
+async def test_keys_stay_outside_and_no_client_says_where_it_is(behind: Behind, socket_folder: Path) -> None:
     kept = [
         (b"authorization", b"Bearer k"),
         (b"x-api-key", b"k"),
@@ -119,7 +119,7 @@ async def test_keys_stay_outside_and_no_client_says_where_it_is(behind: Behind, 
         (b"x-sluice-client-address", b"9.9.9.9"),
     ]
     kept += [(b"transfer-encoding", b"chunked"), (b"content-length", b"99"), (b"connection", b"upgrade"), (b"upgrade", b"websocket")]
-    await ask(door(tmp_path), "GET", *kept, (b"cookie", b"c=1"), (b"sec-fetch-site", b"none"))
+    await ask(door(socket_folder), "GET", *kept, (b"cookie", b"c=1"), (b"sec-fetch-site", b"none"))
     lines = behind.asked.split(b"\r\n")
     assert b"x-sluice-client-address: 10.1.2.3" in lines and b"cookie: c=1" in lines and b"sec-fetch-site: none" in lines
     assert b"connection: close" in lines and b"content-length: 0" in lines
@@ -133,49 +133,49 @@ def soon_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon_away")
-async def test_without_a_process_behind_it_says_so(tmp_path: Path) -> None:
-    status, headers, body = await ask(door(tmp_path))
+async def test_without_a_process_behind_it_says_so(socket_folder: Path) -> None:
+    status, headers, body = await ask(door(socket_folder))
     assert status == 503 and b"sluice pages" in body and (b"retry-after", b"2") in headers
     assert dict(headers)[b"content-security-policy"].startswith(b"default-src 'none'")
     # who leaves meanwhile is told nothing, and makes room at once
-    assert await ask(door(tmp_path), leaves=True) == (0, [], b"")
+    assert await ask(door(socket_folder), leaves=True) == (0, [], b"")
 
 
 @pytest.mark.parametrize("raw", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-le", b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"])
-async def test_what_is_no_answer_is_none(behind: Behind, tmp_path: Path, raw: bytes) -> None:
+async def test_what_is_no_answer_is_none(behind: Behind, socket_folder: Path, raw: bytes) -> None:
     behind.raw = raw
-    assert (await ask(door(tmp_path)))[0] == 503
+    assert (await ask(door(socket_folder)))[0] == 503
 
 
-async def test_an_answer_that_is_cut_off_is_not_completed(behind: Behind, tmp_path: Path) -> None:
+async def test_an_answer_that_is_cut_off_is_not_completed(behind: Behind, socket_folder: Path) -> None:
     behind.raw = b"HTTP/1.1 200 OK\r\ncontent-length: 3000000\r\n\r\nhalf"
-    status, _, body = await ask(door(tmp_path))
+    status, _, body = await ask(door(socket_folder))
     assert (status, body) == (200, b"half")
     # a short one is read whole before it is begun
     behind.raw = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"
-    assert (await ask(door(tmp_path)))[0] == 503
+    assert (await ask(door(socket_folder)))[0] == 503
 
 
-async def test_head_has_no_body_and_other_methods_are_refused(behind: Behind, tmp_path: Path) -> None:
+async def test_head_has_no_body_and_other_methods_are_refused(behind: Behind, socket_folder: Path) -> None:
     behind.raw = OK.partition(b"hi")[0]
-    assert (await ask(door(tmp_path), "HEAD"))[2] == b""
+    assert (await ask(door(socket_folder), "HEAD"))[2] == b""
     for method in ("PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
-        assert (await ask(door(tmp_path), method))[0] == 405
+        assert (await ask(door(socket_folder), method))[0] == 405
 
 
-async def test_a_form_has_an_end(behind: Behind, tmp_path: Path) -> None:
-    assert (await ask(door(tmp_path), "POST", body=b"x" * MAX_RELAYED_FORM_BYTES))[0] == 200
-    assert (await ask(door(tmp_path), "POST", body=b"x" * (MAX_RELAYED_FORM_BYTES + 1)))[0] == 413
+async def test_a_form_has_an_end(behind: Behind, socket_folder: Path) -> None:
+    assert (await ask(door(socket_folder), "POST", body=b"x" * MAX_RELAYED_FORM_BYTES))[0] == 200
+    assert (await ask(door(socket_folder), "POST", body=b"x" * (MAX_RELAYED_FORM_BYTES + 1)))[0] == 413
     # before any of it is here
-    assert (await ask(door(tmp_path), "POST", (b"content-length", b"9" * 18)))[0] == 413
+    assert (await ask(door(socket_folder), "POST", (b"content-length", b"9" * 18)))[0] == 413
 
 
 async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(
-    behind: Behind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    behind: Behind, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doors, "TURN_S", 0.01)
     behind.raw = b""
-    of = door(tmp_path)
+    of = door(socket_folder)
     waiting = [asyncio.create_task(ask(of)) for _ in range(MAX_RELAYS)]
     while behind.open < MAX_RELAYS:
         await asyncio.sleep(0)
@@ -190,9 +190,9 @@ async def test_so_many_at_once_and_no_more_and_who_leaves_makes_room(
     await asyncio.gather(*waiting)
 
 
-async def test_whoever_waits_for_a_relay_gets_the_next_one_whatever_others_ask_for(behind: Behind, tmp_path: Path) -> None:
+async def test_whoever_waits_for_a_relay_gets_the_next_one_whatever_others_ask_for(behind: Behind, socket_folder: Path) -> None:
     behind.raw = b""
-    of = door(tmp_path)
+    of = door(socket_folder)
     many = [asyncio.create_task(ask(of, address=f"10.0.0.{number % 4}")) for number in range(MAX_RELAYS + doors.MAX_WAITING)]
     while behind.open < MAX_RELAYS:
         await asyncio.sleep(0)
@@ -209,9 +209,9 @@ async def test_whoever_waits_for_a_relay_gets_the_next_one_whatever_others_ask_f
     assert of._readers.turns.free == MAX_RELAYS and not of._readers.places.used
 
 
-async def test_strangers_take_no_relay_and_no_waiting_place_of_who_is_logged_in(behind: Behind, tmp_path: Path) -> None:
+async def test_strangers_take_no_relay_and_no_waiting_place_of_who_is_logged_in(behind: Behind, socket_folder: Path) -> None:
     behind.raw = b""
-    of = door(tmp_path)
+    of = door(socket_folder)
     forged = (LOGIN_HEADER, b"dev")
     # from the reader's own address, and from many
     addresses = ["10.1.2.3", *(f"10.0.0.{number % 99}" for number in range(doors.MAX_WAITING))]
@@ -230,8 +230,8 @@ async def test_strangers_take_no_relay_and_no_waiting_place_of_who_is_logged_in(
     assert (of._strangers.turns.free, of._strangers.places.used) == (doors.MAX_OF_STRANGERS, 0)
 
 
-async def test_only_the_pages_say_who_is_logged_in_and_no_client_hears_it(behind: Behind, tmp_path: Path) -> None:
-    of, old, new = door(tmp_path), cookie_of("old"), cookie_of("new")
+async def test_only_the_pages_say_who_is_logged_in_and_no_client_hears_it(behind: Behind, socket_folder: Path) -> None:
+    of, old, new = door(socket_folder), cookie_of("old"), cookie_of("new")
 
     async def says(raw: bytes, *cookies: bytes) -> tuple[str, str]:
         behind.raw = OK.replace(b"x-own: 1", raw)
@@ -250,10 +250,10 @@ async def test_only_the_pages_say_who_is_logged_in_and_no_client_hears_it(behind
     assert await says(b"x-sluice-login:", old) == ("", "boss")
 
 
-async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
+async def test_streams_leave_room_for_pages(behind: Behind, socket_folder: Path) -> None:
     kind = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
     behind.raw, behind.stays = kind, True
-    of = door(tmp_path)
+    of = door(socket_folder)
     waiting = [asyncio.create_task(ask(of, address=f"10.0.0.{number}")) for number in range(MAX_STREAMS)]
     while of._process.streams.used < MAX_STREAMS:
         await asyncio.sleep(0)
@@ -272,9 +272,9 @@ async def test_streams_leave_room_for_pages(behind: Behind, tmp_path: Path) -> N
     assert (of._readers.turns.free, of._process.streams.used, of._process.in_pieces.used) == (MAX_RELAYS, 0, 0)
 
 
-async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind: Behind, tmp_path: Path) -> None:
+async def test_streams_and_downloads_that_stay_open_leave_room_for_pages(behind: Behind, socket_folder: Path) -> None:
     behind.raw, behind.stays = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n", True
-    of = door(tmp_path)
+    of = door(socket_folder)
     waiting = [asyncio.create_task(ask(of, address=f"10.0.0.{number}")) for number in range(MAX_IN_PIECES)]
     while of._process.in_pieces.used < MAX_IN_PIECES:
         await asyncio.sleep(0)
@@ -308,10 +308,10 @@ def slow(of: Door, taken: asyncio.Event, begun: list[int], address: str) -> asyn
 
 
 @pytest.mark.parametrize("size", [250_000, 1_000_000, 3_000_000])
-async def test_pages_that_one_address_does_not_take_keep_no_other_out(behind: Behind, tmp_path: Path, size: int) -> None:
+async def test_pages_that_one_address_does_not_take_keep_no_other_out(behind: Behind, socket_folder: Path, size: int) -> None:
     """Each kept its relay for as long as its reader liked, past 256 KiB, and its bytes below that."""
     behind.raw = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + bytes(size)
-    of, taken, begun = door(tmp_path), asyncio.Event(), list[int]()
+    of, taken, begun = door(socket_folder), asyncio.Event(), list[int]()
     many = [slow(of, taken, begun, "10.0.0.1") for _ in range(2 * MAX_RELAYS)]
     while len(begun) < len(many):
         await asyncio.sleep(0.001)
@@ -328,21 +328,21 @@ async def test_pages_that_one_address_does_not_take_keep_no_other_out(behind: Be
 
 
 @pytest.mark.usefixtures("soon_away")
-async def test_its_own_answers_have_the_headers_of_pages(tmp_path: Path) -> None:
-    for headers in ((await ask(door(tmp_path)))[1], (await ask(door(tmp_path), "PUT"))[1]):
+async def test_its_own_answers_have_the_headers_of_pages(socket_folder: Path) -> None:
+    for headers in ((await ask(door(socket_folder)))[1], (await ask(door(socket_folder), "PUT"))[1]):
         assert dict(headers).items() >= dict(NOWHERE.headers()).items()
 
 
-async def test_what_the_server_of_the_pages_says_itself_has_the_headers_of_pages(behind: Behind, tmp_path: Path) -> None:
+async def test_what_the_server_of_the_pages_says_itself_has_the_headers_of_pages(behind: Behind, socket_folder: Path) -> None:
     """As to two hosts, which it refuses before any page is asked."""
     behind.raw = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nno."
-    status, headers, body = await ask(door(tmp_path), "GET", (b"host", b"other"))
+    status, headers, body = await ask(door(socket_folder), "GET", (b"host", b"other"))
     assert (status, body) == (400, b"no.") and (b"content-type", b"text/plain") in headers
     assert dict(headers).items() >= dict(NOWHERE.headers()).items() and len(dict(headers)) == len(headers)
 
 
-async def test_a_trusted_proxy_says_who_comes_through_it(behind: Behind, tmp_path: Path) -> None:
-    await ask(door(tmp_path, trusted_proxies=("10.1.2.3",)), "GET", (b"x-forwarded-for", b"1.1.1.1"), (b"x-forwarded-for", b"2.2.2.2"))
+async def test_a_trusted_proxy_says_who_comes_through_it(behind: Behind, socket_folder: Path) -> None:
+    await ask(door(socket_folder, trusted_proxies=("10.1.2.3",)), "GET", (b"x-forwarded-for", b"1.1.1.1"), (b"x-forwarded-for", b"2.2.2.2"))
     assert b"x-sluice-client-address: 2.2.2.2" in behind.asked.split(b"\r\n")
 
 
@@ -352,5 +352,5 @@ def test_the_door_is_for_pages_alone() -> None:
 
 
 @pytest.mark.parametrize("switch", [{"enabled": False}, {"on_gateway": False, "port": 1}])
-def test_the_door_is_shut_where_pages_are_off_or_listen_alone(tmp_path: Path, switch: dict[str, Any]) -> None:
-    assert door(tmp_path).is_open and not door(tmp_path, **switch).is_open
+def test_the_door_is_shut_where_pages_are_off_or_listen_alone(socket_folder: Path, switch: dict[str, Any]) -> None:
+    assert door(socket_folder).is_open and not door(socket_folder, **switch).is_open

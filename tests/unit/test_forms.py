@@ -89,8 +89,8 @@ async def served(folder: Path, body: bytes = b"") -> AsyncIterator[Served]:
 
 @pytest.mark.parametrize("kind", SLOW)
 @pytest.mark.parametrize("addresses", [1, 8, 200])
-async def test_a_form_that_comes_is_never_kept_out_by_slow_ones(tmp_path: Path, kind: str, addresses: int) -> None:
-    async with served(tmp_path) as at:
+async def test_a_form_that_comes_is_never_kept_out_by_slow_ones(socket_folder: Path, kind: str, addresses: int) -> None:
+    async with served(socket_folder) as at:
         for number in range(200):
             await at.open(b"10.0.0.%d" % (number % addresses), SLOW[kind])
         while len(at.door._forms) < 200:
@@ -101,8 +101,8 @@ async def test_a_form_that_comes_is_never_kept_out_by_slow_ones(tmp_path: Path, 
                 assert status == 303 and took_s < 1
 
 
-async def test_past_the_bound_the_oldest_of_who_has_most_goes(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_past_the_bound_the_oldest_of_who_has_most_goes(socket_folder: Path) -> None:
+    async with served(socket_folder) as at:
         innocent, _ = await at.open(b"10.9.9.9", SLOW["half"])
         first, _ = await at.open(b"10.0.0.1", SLOW["half"])
         for number in range(MAX_FORMS - 2):
@@ -120,18 +120,18 @@ async def test_past_the_bound_the_oldest_of_who_has_most_goes(tmp_path: Path) ->
         assert len(at.door._forms) == MAX_FORMS and not innocent.at_eof()
 
 
-async def test_a_form_has_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_form_has_a_time(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert FORM_S <= 3
     monkeypatch.setattr(forms, "FORM_S", 0.05)
-    async with served(tmp_path) as at:
+    async with served(socket_folder) as at:
         for rest in SLOW.values():
             reader, _ = await at.open(b"10.0.0.1", rest)
             said = await reader.read()
             assert said.startswith(b"HTTP/1.1 408 ") and b"connection: close" in said
 
 
-async def test_a_form_that_says_it_is_large_is_refused_before_it_comes(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_a_form_that_says_it_is_large_is_refused_before_it_comes(socket_folder: Path) -> None:
+    async with served(socket_folder) as at:
         reader, _ = await at.open(b"10.0.0.1", b"content-length: %d\r\n\r\n" % (MAX_RELAYED_FORM_BYTES + 1))
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
         reader, writer = await at.open(b"10.0.0.1", b"transfer-encoding: chunked\r\n\r\n")
@@ -140,8 +140,8 @@ async def test_a_form_that_says_it_is_large_is_refused_before_it_comes(tmp_path:
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
 
 
-async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(socket_folder: Path) -> None:
+    async with served(socket_folder) as at:
 
         async def again() -> None:
             while True:
@@ -162,8 +162,8 @@ async def test_wrong_keys_without_end_from_one_address_keep_no_other_out(tmp_pat
 
 
 @pytest.mark.slow
-async def test_whoever_asks_for_much_and_reads_nothing_makes_room_for_others(tmp_path: Path) -> None:
-    async with served(tmp_path, b"x" * 200_000) as at:
+async def test_whoever_asks_for_much_and_reads_nothing_makes_room_for_others(socket_folder: Path) -> None:
+    async with served(socket_folder, b"x" * 200_000) as at:
         asked = b"content-length: %d\r\n\r\n" % len(FORM) + FORM + HEAD % b"10.0.0.1"
         for number in range(MAX_RELAYS + 4):
             await at.open(b"10.0.0.%d" % number, asked * 100)

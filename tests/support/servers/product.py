@@ -21,6 +21,7 @@ import httpx2 as httpx
 import redis
 import yaml
 
+from sluice.embedded import is_socket_path
 from sluice.processes import Process, heed_hangup
 from tests.support.servers import forked as forked_servers
 from tests.support.servers.ports import free_port
@@ -116,6 +117,9 @@ class Product:
 
     def __init__(self, folder: Path, redis_url: str, database_url: str, config: dict[str, Any]) -> None:
         self.folder, self.redis_url, self.database_url = folder, redis_url, database_url
+        pages = folder / "pages.sock"
+        # as `up` chooses
+        self.pages_url = f"unix:{pages}" if is_socket_path(pages) else f"http://127.0.0.1:{free_port()}"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.children: list[Child] = []
@@ -148,7 +152,7 @@ class Product:
                 "SLUICE_DATABASE_URL": self.database_urls.get(role, self.database_url),
                 "SLUICE_HOST": "127.0.0.1",
                 "SLUICE_PORT": str(port or self.port),
-                "SLUICE_PAGES_URL": f"unix:{self.folder / 'pages.sock'}",
+                "SLUICE_PAGES_URL": self.pages_url,
                 "PYTHONPATH": str(ROOT),
                 **self.environments.get(role, {}),
                 **(env or {}),
