@@ -10,7 +10,7 @@ from gateway.calls import OpenCall
 from gateway.http_limits import Write
 from gateway.upstream import Upstreams
 from protocol.dialect import Dialect
-from protocol.errors import PipelineError
+from protocol.errors import PipelineError, UnsupportedEncoding
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -18,7 +18,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _JSON = b"application/json"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
-_STATUS_OF_CODE = {"method_not_allowed": 405, "unsupported_encoding": 415}
 
 
 class ClientGone(PipelineError):
@@ -118,8 +117,8 @@ async def respond_error(send: Send, dialect: Dialect, error: PipelineError, *, c
         headers.append((b"x-sluice-call-id", call_id.encode()))
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(error.retry_after_s).encode()))
-    status = _STATUS_OF_CODE.get(error.error_code, error.http_status)
-    if status == 415:
+    status = error.http_status
+    if isinstance(error, UnsupportedEncoding):
         # RFC 9110, 15.5.16: what would be accepted
         headers.append((b"accept-encoding", b"identity"))
     # clients are told these as they are, whatever their dialect makes of the others

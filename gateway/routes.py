@@ -48,6 +48,7 @@ from protocol.errors import (
     TooLarge,
     TooSlow,
     Unauthenticated,
+    UnsupportedEncoding,
 )
 from protocol.records import MAX_USER_AGENT_CHARS, CallFacts
 from protocol.request import Endpoint
@@ -250,7 +251,7 @@ class Gateway:
         limit = self.limits.body_bytes
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
             refusal = "compressed request bodies are not supported; send the body as it is, without content-encoding"
-            raise InvalidRequest(refusal, code="unsupported_encoding", param="content-encoding")
+            raise UnsupportedEncoding(refusal, param="content-encoding")
         try:
             size = int(named.get(b"content-length", b"0"))
         except ValueError:

@@ -29,7 +29,7 @@ from pages.login import Logins, Session, form_is_ours
 from pages.page import Answer, Asked, Download, Page, Redirect, Route, Services, Shown, Zone
 from pages.render import render
 from pages.router import Router
-from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError, RateLimited
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, PipelineError, RateLimited
 from protocol.pages import Pages
 from protocol.runtime import Runtime
 from streams.logins import LOGIN_HEADER
@@ -328,8 +328,8 @@ def _cookie(site: Site, name: str, value: str, seconds: int, *, is_hidden: bool)
     return b"set-cookie", f"{name}={value}; Path={links.ROOT}; Max-Age={seconds}; SameSite=Strict{more}".encode()
 
 
-def _wrong_method(allowed: str) -> InvalidRequest:
-    return InvalidRequest(f"this is asked for with {allowed}", code="method_not_allowed", param=allowed)
+def _wrong_method(allowed: str) -> MethodNotAllowed:
+    return MethodNotAllowed(f"this is asked for with {allowed}", param=allowed)
 
 
 def _failed(error: Exception, head: Head, doctor: Sequence[Mapping[str, str]] = (), asked: Asked | None = None) -> Reply:
@@ -337,7 +337,7 @@ def _failed(error: Exception, head: Head, doctor: Sequence[Mapping[str, str]] = 
     asked: that may be content."""
     mark = secrets.token_hex(4)
     own = error if isinstance(error, PipelineError) else PipelineError("an error of ours, not of what you asked; the log has it")
-    status = 405 if own.error_code == "method_not_allowed" else own.http_status
+    status = own.http_status
     said: dict[str, object] = {"id": mark, "status": status, "code": own.error_code}
     if isinstance(error, PipelineError):
         log.log(logging.WARNING if status >= 500 else logging.INFO, "a page was refused", extra=said)

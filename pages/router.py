@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pages import links
 from pages.page import Route
-from protocol.errors import InvalidRequest, NotFound
+from protocol.errors import MethodNotAllowed, NotFound
 
 
 class Router:
@@ -29,7 +29,7 @@ class Router:
             others.add(route.method)
         if others:
             allowed = ", ".join(sorted(others | ({"HEAD"} if "GET" in others else set())))
-            raise InvalidRequest(f"this is asked for with {allowed}", code="method_not_allowed", param=allowed)
+            raise MethodNotAllowed(f"this is asked for with {allowed}", param=allowed)
         raise NotFound("there is no such page")
 
 

@@ -188,11 +188,25 @@ class NotFound(RequestError):
     http_status = 404
 
 
+class MethodNotAllowed(RequestError):
+    """The path is served with another method; `param` has those that are."""
+
+    code = "method_not_allowed"
+    http_status = 405
+
+
 class Conflict(RequestError):
     """What is asked for does not go with what somebody else did; the message says what to ask for instead."""
 
     code = "conflict"
     http_status = 409
+
+
+class UnsupportedEncoding(RequestError):
+    """The body is compressed (RFC 9110, 15.5.16)."""
+
+    code = "unsupported_encoding"
+    http_status = 415
 
 
 class TooLarge(RequestError):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from protocol.dialects import CLIENTS, client_paths
-from protocol.errors import NotFound
+from protocol.errors import MethodNotAllowed, NotFound
 
 SERVED = (
     *(f"POST {path}" for path in client_paths()),
@@ -40,10 +40,10 @@ def unknown_path(method: str, path: str, headers: Iterable[tuple[bytes, bytes]],
     return NotFound(f"{problem}{': ' if hint else ''}{hint}. {served}", code="unknown_path")
 
 
-def wrong_method(method: str, path: str, right: str) -> NotFound:
+def wrong_method(method: str, path: str, right: str) -> MethodNotAllowed:
     """Return the error for a path that is served, with another method."""
     cors = "; scripts in browsers cannot call a gateway (CORS is not served)" if method == "OPTIONS" else ""
-    return NotFound(f"{method[:16]} {path[:_MOST_CHARS]} is not served; {right} is{cors}", code="method_not_allowed")
+    return MethodNotAllowed(f"{method[:16]} {path[:_MOST_CHARS]} is not served; {right} is{cors}")
 
 
 def _hint(path: str, address: str) -> str:

@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 T = TypeVar("T")
 MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x", "responses": "gpt-x"}
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
-KINDS |= {405: "not_found_error", 413: "request_too_large"}
+KINDS |= {405: "invalid_request_error", 413: "request_too_large"}
 
 dialects = pytest.mark.parametrize("dialect", CLIENTS)
 

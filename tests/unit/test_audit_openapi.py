@@ -65,7 +65,7 @@ def test_it_has_every_parameter(offer: Any) -> None:
 def test_its_errors_are_those_of_the_page_and_of_the_code() -> None:
     page = (ROOT / "docs" / "api.md").read_text().partition("\n## Errors\n")[2]
     documented = {
-        (405 if code == "method_not_allowed" else int(status), code)
+        (int(status), code)
         for status, words in re.findall(r"^\| (\d{3}) \|([^|]*\|[^|]*)\|", page, re.M)
         for code in re.findall(r"`(\w+)`", words)
     }

@@ -20,7 +20,7 @@ from pages.router import Router
 from pages.views import call
 from pages.views.call import SPOOLED_BYTES, spooled
 from protocol.config import Config
-from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, RateLimited
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, RateLimited
 from protocol.pages import Pages
 from protocol.runtime import Runtime
 from sluice.logs import JsonLines
@@ -328,7 +328,7 @@ def test_a_path_is_taken_apart_before_it_is_read() -> None:
     for path in ("/debug/calls/", "/debug/calls/a/b/c", "/debug/sessions/k/%00", "/debug/sessions/k/%ff", "/debug//calls", "/debug/"):
         with pytest.raises(NotFound):
             router.find("GET", path)
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(MethodNotAllowed) as refused:
         router.find("POST", "/debug/calls/x")
     assert (refused.value.error_code, refused.value.param) == ("method_not_allowed", "GET, HEAD")
 

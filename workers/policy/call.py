@@ -84,6 +84,8 @@ class OwnedCall:
     """A whole answer with tool calls that are not decided: it is recorded with its verdict, or when the call is over."""
     _held_bytes: int
     """Of chunks that wait to be recorded, where all of them are held; past `HELD_BYTES` where they must not wait."""
+    uncounted: int
+    """Bytes of records that were released and not yet counted for its key (`workers.policy.unrecorded`)."""
 
     def __init__(
         self, start: Start, token: str, entry: str, session: Session, *, policy_header: str, released: int, digest: str, recorded: int,
@@ -117,7 +119,7 @@ class OwnedCall:
         self._outputs: list[Output] = []
         self._records: list[Record] = []
         self._chunks: list[ChunksRecord] = []
-        self._base = self._chunkless = self._held_bytes = self._unreported = 0
+        self._base = self._chunkless = self._held_bytes = self._unreported = self.uncounted = 0
         self._end = ""
 
     # --- inputs ---

@@ -70,7 +70,7 @@ class Finisher:
         given_up = relayed < 0 and reason != UNCLAIMED
         reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
         counts = metrics.pack(call.decided.counts())
-        self._unrecorded.add(call.shard, call.start.key, len(audit))
+        self._unrecorded.add(call.shard, call.start.key, call.uncounted + len(audit))
         self._tick.add(call.id, _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone, counts))
 
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:

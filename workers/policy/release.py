@@ -15,7 +15,7 @@ from streams.tick import Tick
 from workers.policy.call import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.rendered import Release
-from workers.policy.unrecorded import Unrecorded
+from workers.policy.unrecorded import COUNTED_BYTES, Unrecorded
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 60
@@ -66,7 +66,10 @@ class Releaser:
         is_waited_for = False
         for call, release in batch:
             release.is_asked, release.is_out = True, None
-            self._unrecorded.add(shard, call.start.key, len(release.audit))
+            call.uncounted += len(release.audit)
+            if call.uncounted > COUNTED_BYTES:
+                self._unrecorded.add(shard, call.start.key, call.uncounted)
+                call.uncounted = 0
             if call.open_waits:
                 is_waited_for = True
             keys.append(call.ctl_key)

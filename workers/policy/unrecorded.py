@@ -17,6 +17,8 @@ from streams import audit_stream
 from streams.audit_stream import NO_ENTRY, EntryId
 from streams.connection import Connection, RedisError
 
+COUNTED_BYTES = 4096
+"""Releases of a call that are smaller together are counted later, at the latest with its end: counting each costs 1 % of a chunk."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 LOOK_BYTES = MAX_UNRECORDED_BYTES // 2
 """Of one key in one shard, at which the worker looks how far the writers are."""
