@@ -22,6 +22,7 @@ from gateway.starts import LARGE, Starts
 from protocol.config import Limits
 from protocol.dialects import DEFAULT
 from protocol.errors import KEY_MEMORY_S, Overloaded, StreamConnectionLost, StreamError, StreamProtocolError, key_memory
+from protocol.records import STREAM_LOST
 from streams import fitness, layout, scripts
 from streams.clock import ClockWatch
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
@@ -38,6 +39,8 @@ BEAT_S = 1.0
 RETRY_S = 0.05
 READ_TOGETHER = 10
 """Entries of the reply stream that are taken in one turn of the loop."""
+CHECKED_TOGETHER = 100
+"""Calls whose streams are looked for at once after a failover: the heartbeat waits for them."""
 LAST_LOOK_S = 5.0
 """How long a gateway that stops waits for a Redis that starts, to report the ended calls that it may have lost."""
 UNTAKEN = 3
@@ -70,6 +73,8 @@ class Bus:
         """Calls that no policy worker took since anything was heard."""
         self._spent: dict[str, float] = {}
         """Until when keys that have their share of Redis' memory need not try with a large body."""
+        self._unchecked: list[OpenCall] = []
+        """Calls of which this Redis, which is another than before, may lack the last entries."""
         self._dirty: dict[str, OpenCall] = {}
         self._sending = set[str]()
         """Calls with entries that Redis has not confirmed, also of those that are over here."""
@@ -397,7 +402,27 @@ class Bus:
         self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()
-        await self._unrecorded.look(info)
+        if await self._unrecorded.look(info):
+            self._unchecked = [call for call in self.calls.values() if call.is_begun]
+        while self._unchecked:
+            await asyncio.gather(*map(self._check_stream, self._unchecked[:CHECKED_TOGETHER]))
+            del self._unchecked[:CHECKED_TOGETHER]
+
+    async def _check_stream(self, call: OpenCall) -> None:
+        """Look whether Redis, which is another than before, still has the last entry of this call. A worker cannot know that more came: it
+        would wait, and its keepalives would let the client wait too. A gap before an entry that is still to come is found by the worker."""
+        expected = call.seq
+        if call.closed or call.unanswered or call.has_pending or expected == 1:
+            return
+        found = await self.redis.call("XREVRANGE", call.stream_key, "+", "-", "COUNT", 1)
+        try:
+            has_all = bool(found) and layout.unpack_entry(found[0][1][1]).next_seq >= expected
+        except StreamProtocolError:
+            has_all = False
+        if not has_all and call.id in self.calls and not call.closed:
+            log.error("Redis has lost the last entries of a call", extra={"call_id": call.id})
+            # its end comes behind a gap, by which the worker ends it too
+            call.fail(StreamConnectionLost("Redis lost a part of this call", code=STREAM_LOST))
 
 
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:

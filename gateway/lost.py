@@ -141,11 +141,13 @@ class UnrecordedCalls:
             if not self._held[found.key]:
                 del self._held[found.key]
 
-    async def look(self, info: Mapping[str, str]) -> None:
-        """Learn what is on record, and report what is to be reported to the Redis of this INFO. Raises StreamConnectionLost."""
+    async def look(self, info: Mapping[str, str]) -> bool:
+        """Learn what is on record, and report what is to be reported to the Redis of this INFO. Returns whether this Redis is another than
+        at the last look, or has another history. Raises StreamConnectionLost."""
         async with self._looking:
             history = (info.get("run_id", ""), info.get("master_replid", ""))
-            if self._history and history != self._history:
+            is_other = bool(self._history) and history != self._history
+            if is_other:
                 self.report_all()
             self._history, self._now_ms = history, int(info.get("server_time_usec", 0)) // 1000
             try:
@@ -158,6 +160,7 @@ class UnrecordedCalls:
                     log.error("how far ended calls are checked cannot be read", extra={"error": str(error)[:80]})
                 self._refusal = str(error)
             await self._report()
+            return is_other
 
     def report_all(self) -> None:
         """Redis may be another than before, or does not know this gateway any more."""

@@ -123,8 +123,10 @@ class Facts:
                     return
                 keys = [layout.facts_key(call.id), layout.call_key(call.id)]
                 await self._redis.script(scripts.FACT, keys, [layout.facts_channel(call.id), field, value])
+                # once more where it is not there: in a failover Redis may lose what it has just confirmed
                 await self.fetch(call, field)
-                return
+                if field in call.facts:
+                    return
             except (StreamConnectionLost, RedisError) as error:
                 self._failed(call, error)
             await asyncio.sleep(RETRY_S)
