@@ -1,165 +1,274 @@
-"""What a bound is, and the numbers of all bounds, each once: who keeps one imports it from here.
+"""The bounds on what others can send, each number once: the module that enforces a bound imports it from here.
 
-`protocol.bounds_table` says what each is for; those of the pages alone stand with who keeps them.
+docs/bounds.md lists them with what happens past each and with the test of it; tests/unit/test_bounds.py compares the two. Bounds that
+an operator can change are in `protocol.config.Limits`; those of the web pages stand in the modules of `pages/` that enforce them.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+# --- requests ---
 
-From = Literal["client", "reader", "upstream", "policy", "configuration"]
-"""Who can multiply it; `policy` is a policy's author."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """One bound. `limit` counts `unit`; `setting` is its name in the configuration, where it has one."""
-
-    name: str
-    """A stable word, unique in the table."""
-    by: From
-    what: str
-    limit: float
-    unit: str
-    keeper: str
-    """The module that refuses more."""
-    past: str
-    """What happens then, as the one who did it sees it."""
-    test: str
-    """`tests/...py::test_name`, which multiplies it."""
-    setting: str = ""
-
-
-MAX_MESSAGES = 10_000
-MAX_PARTS = 25_000
-MAX_TOOLS = 1_000
+MAX_BODY_BYTES = 16 * 2**20
+"""The body of a request, unless the setting `limits.body_bytes` says otherwise."""
 MAX_BODY_VALUES = 200_000
 """JSON values in a request: objects, lists, strings, numbers. Parsing takes a microsecond for each at worst."""
 MAX_FIELDS = 200
-MAX_REQUEST_NAME_CHARS = 256
-"""Of tools, by the client: longer than any provider takes, for names are made fit and turned back."""
-MAX_DESCRIPTION_CHARS = 100_000
-MAX_SCHEMA_BYTES = 1 << 20
-MAX_STOPS = 1_000
-MAX_STOP_CHARS = 4_096
-MAX_METADATA = 64
-MAX_MCP_SERVERS = 64
+"""Fields at the top of a request."""
+MAX_MESSAGES = 10_000
+"""Messages in a request."""
+MAX_PARTS = 25_000
+"""Parts of all messages of a request."""
 MAX_REQUEST_ID_CHARS = 4_096
-"""Ids in a client's history: some gateways hide signatures in them."""
+"""An id in a client's history: some gateways hide signatures in ids."""
+MAX_TOOLS = 1_000
+"""Tools in a request."""
+MAX_REQUEST_NAME_CHARS = 256
+"""The name of a tool in a request: longer than any provider accepts, for names are shortened for the provider and restored."""
+MAX_DESCRIPTION_CHARS = 100_000
+"""The description of a tool."""
+MAX_SCHEMA_BYTES = 2**20
+"""One JSON Schema."""
+MAX_SCHEMA_DEPTH = 100
+"""Levels of a schema that is translated for another provider."""
+MAX_SCHEMA_MERGED = 2_000
+"""Properties that are looked at while alternatives at the top of a schema are merged."""
 MAX_SCHEMA_EXPANSION = 20_000
+"""Schemas that one schema unfolds to through its references."""
 MAX_SCHEMAS_EXPANSION = 100_000
-"""Of all schemas of a request."""
+"""Schemas that all schemas of a request unfold to."""
 MAX_REFERENCES = 5_000
-"""In all schemas of a request."""
+"""References in all schemas of a request."""
 MAX_SCHEMA_WORK = 10_000_000
-"""Units of about 10 ns: what compiling a call's schemas and checking values by them may take, about 100 ms."""
-MAX_ARGUMENT_VALUES = 100_000
-"""JSON values in the arguments of one tool call."""
-MAX_EVENT_LINES = 1_000
-MAX_EVENT_VALUES = 200_000
-MAX_MESSAGE_HEADER_BYTES = 128 * 1024
-"""Of a message of a binary event stream."""
-MAX_ANSWER_VALUES = 1_000_000
-"""Of a whole answer: with log probabilities a token has some 150."""
-MAX_TOOL_CALLS = 128
-MAX_TEXT_CALLS = 100
-MAX_NAME_CHARS = 128
-MAX_ID_CHARS = 256
-MAX_BLOCKS = 10_000
-MAX_SIGNATURE_CHARS = 2**20
-TEXT_STEP_CHARS = 16 * 1024
-"""Longer text of an answer is looked at in steps of this many characters."""
-MAX_STATE_OBJECTS = 10_000
-MAX_REASON_CHARS = 1_000
-MAX_MESSAGE_CHARS = 100_000
-MAX_ASKS = 16
-MAX_MONITORS = 16
-MAX_WHY_CHARS = 2_000
-MAX_DIMS = 32
-MAX_CHANGED_ITEMS = 1_000_000
+"""Units of about 10 ns for compiling a call's schemas and checking values by them: about 100 ms."""
+MAX_STOPS = 1_000
+"""Stop sequences in a request."""
+MAX_STOP_CHARS = 4_096
+"""One stop sequence."""
+MAX_METADATA = 64
+"""Entries of a request's metadata."""
+MAX_MCP_SERVERS = 64
+"""MCP servers in a request."""
+MAX_MODEL_CHARS = 200
+"""The name of a model."""
+MAX_IMAGE_BYTES = 20 * 2**20
+"""An image that is translated for another provider."""
+MAX_DROPPED = 200
+"""Parameters that are named as left out."""
+MAX_LOOKUPS = 256
+"""Earlier tool calls of a request that are looked up in the record."""
+LOOKUPS_AT_ONCE = 4
+"""Lookups of stored answers and turns at work in one process; of one key, one at a time."""
+MAX_CHAINED = 500
+"""Stored answers that a request continues, one before the other."""
+
+# --- heads and headers of requests ---
+
+MAX_HEADERS = 128
+"""Header lines of a request."""
+MAX_HEAD_BYTES = 64 * 1024
+"""The head of a request."""
+HEAD_S = 30.0
+"""How long the head of a request may take to arrive."""
+MAX_TARGET_BYTES = 8 * 1024
+"""Path and query of a request."""
+MAX_TIMEOUT_S = 600.0
+"""The activity timeout that a request may ask for."""
+MAX_POLICY_CHARS = 64
+"""The name of a policy in a header."""
+MAX_SESSION_CHARS = 200
+"""The name of a session in a header."""
+MAX_KEY_BYTES = 512
+"""An API key as a client sends it."""
+MAX_LOOKED_UP_KEYS = 100
+"""Unknown keys that wait to be looked up in PostgreSQL."""
+MAX_UNKNOWN_KEYS = 1_000
+"""Keys that are remembered as unknown."""
+MAX_BETAS = 64
+"""Names in the header `anthropic-beta`."""
+MAX_KEPT_HEADS = 1_000
+"""Request heads that a gateway keeps ready for a provider, one for each set of betas."""
+
+# --- calls at a gateway ---
+
 BEGINNING_CALLS = 16
+"""Calls of a gateway that no worker has claimed yet."""
 BEGINNING_BYTES = 4 * 2**20
 """A key begins calls with larger bodies one at a time."""
-FIRST_KEEPALIVE_S = 8.0
-"""Until then the head of an answer waits for a true status; then errors are frames. Coding agents give a silent answer up at 20 s."""
-MAX_HEADERS = 128
-MAX_HEAD_BYTES = 64 * 1024
-HEAD_S = 30.0
-MAX_RELAYS = 32
-MAX_RELAYED_FORM_BYTES = 64 * 1024
-MAX_FORMS, FORM_S = 256, 3.0
-"""Forms of pages that are on their way in to one gateway, and how long each may take."""
-MAX_QUESTIONS = 24
-MAX_REVIEW_BYTES = 32 * 1024
-MAX_TARGET_BYTES = 8 * 1024
-MAX_TIMEOUT_S = 600.0
-MAX_POLICY_CHARS = 64
-MAX_SESSION_CHARS = 200
-MAX_KEY_BYTES = 512
-MAX_LOOKED_UP_KEYS = 100
-MAX_UNKNOWN_KEYS = 1_000
-MAX_BETAS = 64
-MAX_ENDED_CALLS = 100_000
-"""How many ended calls Redis names to those who look after the record: 8 MB, three minutes at 500 calls/s."""
-MAX_REMEMBERED_CALLS = 50_000
-"""How many ended calls a gateway remembers until they are known to be on record: 21 MB."""
-MAX_KEPT_HEADS = 1_000
-DEMO_BODY_BYTES = 256 * 1024
-DEMO_CHARS = 64 * 1024
-DEMO_TOOLS = 128
-DEMO_CALLS = 100
-DEMO_WORDS = 100_000
-DEMO_VALUES, DEMO_MADE_CHARS, DEMO_READ = 1_000, 16 * 1024, 100_000
-SCRIPT_BODY_BYTES = 4 * 2**20
-SCRIPT_FILE_BYTES = 16 * 2**20
-SCRIPT_TRAJECTORIES, SCRIPT_TURNS, SCRIPT_CALLS = 20_000, 1_000, 100
-SCRIPT_WAIT_S = 600.0
-SCRIPT_FILES = 4
-PROVENANCE_CHARS, PROVENANCE_LINES, PROVENANCE_SINKS = 2**20, 30_000, 64
-MAX_ANSWER_BYTES = 2**20
-MAX_OPEN_ASKS = 8
-MAX_TOOL_BYTES = 32_768
-MAX_JUDGE_QUEUE = 2_000
-MAX_KNOWN_JUDGES = 1_000
-MAX_UNRECORDED_BYTES = 2**20
-LARGE_STEP_BYTES = 32 * 1024
-"""What a policy worker takes in one step on its event loop; more is taken beside it (workers/lane.py)."""
-HEAVY_BYTES = 128 * 1024
-"""Of arguments of tool calls that are not complete, past which every step of their answer is taken there: one of them decides."""
-STEP_CPU_S = 2.0
-"""CPU of one such step, past which its call ends."""
-MAX_INDEXED_CHARS = 300
-MAX_SEARCHED_CHARS = 65_536
-MAX_TRIED_RECORDS = 32
-MAX_ODD_KEY_CHARS = 200_000
-MAX_RULE_TEXTS = 20_000
-MAX_FOLDED_BYTES = 512 * 1024
-MAX_SQL_CHARS = 8_192
-MAX_BODY_BYTES = 16 * 2**20
-MAX_OUTPUT_BYTES = 32 * 2**20
-MAX_EVENT_BYTES = 8 * 2**20
-MAX_MODEL_CHARS = 200
-MAX_SCHEMA_DEPTH = 100
-MAX_SCHEMA_MERGED = 2_000
-"""Properties looked at while alternatives at the top of a schema are merged."""
-MAX_IMAGE_BYTES = 20 * 2**20
-MAX_DROPPED = 200
-MAX_LOOKUPS = 256
-LOOKUPS_AT_ONCE = 4
-"""Lookups of kept answers and recorded turns at work in one process; of one key one at a time."""
-MAX_CHAINED = 500
-"""Answers that a request goes on with, one before the other."""
-MAX_TURN_BYTES = 32 * 2**20
-MAX_SEGMENTS = 8
-MAX_CARRIED_CHARS = 2**20
-"""Of what may be a call over the border of two texts, searched once more at each border."""
-MAX_OPAQUE_NOTES = 100
-MAX_NOTES = 1_000
-MAX_CHECKED_CHARS = 1 << 20
-MAX_EXTRA_DEPTH, MAX_EXTRA_VALUES, MAX_EXTRA_CHARS = 6, 1_000, 4_096
-MAX_PATTERN_CHARS = 10_000
-MAX_SERIES = 32
-MAX_ACCEPTED_SETS = 8
 MAX_KEY_CALLS = 2**31 - 1
-MAX_RULES = 1_000
+"""The largest number of open calls that a key can be given."""
+FIRST_KEEPALIVE_S = 8.0
+"""How long the head of an answer waits for the true status; after it errors are frames. Coding agents give up a silent answer at 20 s."""
+MAX_ENDED_CALLS = 100_000
+"""Ended calls that Redis names to those who look after the record: 8 MB, three minutes at 500 calls/s."""
+MAX_REMEMBERED_CALLS = 50_000
+"""Ended calls that a gateway remembers until they are known to be on record: 21 MB."""
+
+# --- the audit API and the pages, at a gateway ---
+
+MAX_QUESTIONS = 24
+"""Requests to the audit API at once through a gateway."""
+MAX_REVIEW_BYTES = 32 * 1024
+"""An auditor's review of a decision."""
 MAX_PAGE = 1_000
+"""Rows of one page of the audit API."""
 MAX_FILTER_CHARS = 1_000
+"""A filter or a cursor of the audit API, and what a page searches for."""
+MAX_RELAYS = 32
+"""Pages that load through a gateway at once."""
+MAX_RELAYED_FORM_BYTES = 64 * 1024
+"""A form that a page sends."""
+MAX_FORMS = 256
+"""Forms that are arriving at one gateway."""
+FORM_S = 3.0
+"""How long a form may take to arrive."""
+
+# --- answers of upstreams ---
+
+MAX_OUTPUT_BYTES = 32 * 2**20
+"""All that an upstream sends in a call, unless the setting `limits.output_bytes` says otherwise."""
+MAX_EVENT_BYTES = 8 * 2**20
+"""The arguments of one tool call, unless the setting `limits.event_bytes` says otherwise."""
+MAX_EVENT_LINES = 1_000
+"""Lines of one SSE event."""
+MAX_EVENT_VALUES = 200_000
+"""JSON values in one SSE event."""
+MAX_MESSAGE_HEADER_BYTES = 128 * 1024
+"""The headers of a message of a binary event stream."""
+MAX_ANSWER_VALUES = 1_000_000
+"""JSON values in a whole answer: with log probabilities a token has some 150."""
+MAX_BLOCKS = 10_000
+"""Content blocks of an answer."""
+MAX_TOOL_CALLS = 128
+"""Tool calls of an answer."""
+MAX_TEXT_CALLS = 100
+"""Tool calls in one text."""
+TEXT_STEP_CHARS = 16 * 1024
+"""Longer text of an answer is processed in steps of this many characters."""
+MAX_CARRIED_CHARS = 2**20
+"""Text that may be a call across the border of two texts, searched once more at each border."""
+MAX_NAME_CHARS = 128
+"""The name of a tool call, and the name of a rule."""
+MAX_ID_CHARS = 256
+"""An id in an answer."""
+MAX_SIGNATURE_CHARS = 2**20
+"""The signature of reasoning."""
+MAX_ARGUMENT_VALUES = 100_000
+"""JSON values in the arguments of one tool call."""
+MAX_ODD_KEY_CHARS = 200_000
+"""Text in keys of arguments that are not plain ASCII."""
+MAX_EXTRA_DEPTH = 6
+"""Levels of the bookkeeping beside an answer, such as its usage."""
+MAX_EXTRA_VALUES = 1_000
+"""JSON values in that bookkeeping."""
+MAX_EXTRA_CHARS = 4_096
+"""Characters of all keys and texts in that bookkeeping."""
+MAX_CHECKED_CHARS = 2**20
+"""An answer that is checked against the schema that its request asks for."""
+MAX_NOTES = 1_000
+"""Notes about an answer on record."""
+MAX_OPAQUE_NOTES = 100
+"""Kinds of unknown content of an answer that are noted."""
+MAX_SEGMENTS = 8
+"""Answers of one turn that pauses or is deferred."""
+MAX_TURN_BYTES = 32 * 2**20
+"""A turn that is rebuilt from the record."""
+
+# --- policies and their configuration ---
+
+MAX_SERIES = 32
+"""Policies in a series."""
+MAX_ACCEPTED_SETS = 8
+"""Policy sets that a gateway accepts besides its own."""
+MAX_RULES = 1_000
+"""Rules in one list."""
+MAX_PATTERN_CHARS = 10_000
+"""A pattern of a rule."""
+MAX_RULE_TEXTS = 20_000
+"""Texts in arguments that rules look at."""
+MAX_FOLDED_BYTES = 512 * 1024
+"""Bytes that text beyond ASCII, which rules fold, may have more than characters."""
+MAX_SQL_CHARS = 8_192
+"""SQL that rules parse."""
+MAX_STATE_OBJECTS = 10_000
+"""Objects in one attribute of a policy, which each call copies."""
+MAX_REASON_CHARS = 1_000
+"""The reason of a verdict."""
+MAX_MESSAGE_CHARS = 100_000
+"""The message of a block to the client."""
+MAX_CHANGED_ITEMS = 1_000_000
+"""Items of one JSON object in a request that a hook returns."""
+MAX_ASKS = 16
+"""Questions to judges about one tool call."""
+MAX_MONITORS = 16
+"""Monitors of one `control`."""
+MAX_WHY_CHARS = 2_000
+"""Why a monitor gives a score."""
+MAX_DIMS = 32
+"""Dimensions of a score."""
+PROVENANCE_CHARS = 2**20
+"""Characters of a history that the monitor `provenance` reads."""
+PROVENANCE_LINES = 30_000
+"""Lines of results whose fields it reads."""
+PROVENANCE_SINKS = 64
+"""Values of one call that it looks for."""
+
+# --- judges ---
+
+MAX_TOOL_BYTES = 32 * 1024
+"""Description and schema of a tool whose call is judged."""
+MAX_ANSWER_BYTES = 2**20
+"""Names and arguments of the earlier calls of an answer that a judge is shown."""
+MAX_OPEN_ASKS = 8
+"""Open questions of one call to judges."""
+MAX_JUDGE_QUEUE = 2_000
+"""Questions that wait for a judge."""
+MAX_KNOWN_JUDGES = 1_000
+"""Judge models whose form of reply a judge worker remembers."""
+
+# --- workers and the record ---
+
+LARGE_STEP_BYTES = 32 * 1024
+"""The largest step that a policy worker takes on its event loop; larger ones are taken beside it (workers/lane.py)."""
+HEAVY_BYTES = 128 * 1024
+"""Arguments of incomplete tool calls, past which every step of their answer is taken beside the loop: one of the steps decides."""
+STEP_CPU_S = 2.0
+"""CPU of one step beside the loop, past which its call ends."""
+MAX_UNRECORDED_BYTES = 2**20
+"""Records of one key that a policy worker wrote to a shard and no audit writer has taken."""
+MAX_INDEXED_CHARS = 300
+"""Text in an indexed column of the record."""
+MAX_SEARCHED_CHARS = 64 * 1024
+"""Text of a record that the text search sees, and an event `conflict`."""
+MAX_TRIED_RECORDS = 32
+"""Records of a batch that fit no row and are found one by one."""
+
+# --- the built-in models ---
+
+DEMO_BODY_BYTES = 256 * 1024
+"""A request to the demo model."""
+DEMO_CHARS = 64 * 1024
+"""Characters of the last message that the demo model reads."""
+DEMO_TOOLS = 128
+"""Tools that the demo model reads."""
+DEMO_CALLS = 100
+"""Tool calls that the demo model makes."""
+DEMO_WORDS = 100_000
+"""Words that the demo model makes."""
+DEMO_VALUES = 1_000
+"""Values that the demo model makes for the schemas of a request."""
+DEMO_MADE_CHARS = 16 * 1024
+"""Characters of names and texts in those values."""
+DEMO_READ = 100_000
+"""Items of schemas that the demo model reads for them."""
+SCRIPT_BODY_BYTES = 4 * 2**20
+"""A request to the scripted model."""
+SCRIPT_FILE_BYTES = 16 * 2**20
+"""A file of the scripted model."""
+SCRIPT_TRAJECTORIES = 20_000
+"""Trajectories of a file."""
+SCRIPT_TURNS = 1_000
+"""Turns of a trajectory."""
+SCRIPT_CALLS = 100
+"""Tool calls of a turn."""
+SCRIPT_WAIT_S = 600.0
+"""A pause that a script asks for."""
+SCRIPT_FILES = 4
+"""Files that the scripted model keeps in memory."""

@@ -18,6 +18,7 @@ from protocol.bounds import (
     MAX_ID_CHARS,
     MAX_NAME_CHARS,
     MAX_NOTES,
+    MAX_OPAQUE_NOTES,
     MAX_SIGNATURE_CHARS,
     MAX_TEXT_CALLS,
     MAX_TOOL_CALLS,
@@ -356,6 +357,13 @@ def test_notes_about_an_answer_have_an_end() -> None:
     noted = [r for r in answer.records if isinstance(r, EventRecord)]
     assert len(noted) == MAX_NOTES + 1
     assert [r.kind for r in noted[-2:]] == ["withheld", "too_many"]
+
+
+def test_notes_about_unknown_content_have_an_end() -> None:
+    blocks = [{"type": f"unknown_{n}", "content": "words"} for n in range(2 * MAX_OPAQUE_NOTES)]
+    answer = whole(message(blocks), "anthropic", "anthropic")
+    noted = [r.kind for r in answer.records if isinstance(r, EventRecord)]
+    assert noted == ["withheld"] * MAX_OPAQUE_NOTES and b"words" not in answer.data
 
 
 def test_an_ordinary_signature_stays() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from protocol import bounds
 from protocol.anthropic.turn import TurnBuilder, with_turns
 from protocol.json_strict import dumps
 from protocol.request import ChatRequest, OtherPart, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
@@ -90,6 +91,14 @@ def test_calls_come_whole_wherever_they_are(name: str) -> None:
     assert [b["input"] for b in builder.content() if b["type"] == "tool_use"] == [
         b.input for b in anthropic_beta_answer(own(name), stream=True).content if b.type == "tool_use"
     ]
+
+
+def test_a_turn_past_the_bound_is_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = call_of("{}")
+    size = sum(map(len, turn))
+    for bound in (size, size - 1):
+        monkeypatch.setattr(bounds, "MAX_TURN_BYTES", bound)
+        assert built(*turn).complete is (bound == size)
 
 
 def test_a_message_that_begins_twice_is_one_turn() -> None:

@@ -1,15 +1,17 @@
-"""Every bound of protocol/bounds.py, and of the pages, multiplied: cheap at the bound, in proportion below it, a clear error past it.
+"""Every bound multiplied: cheap at the bound, in proportion below it, a clear error past it; and docs/bounds.md, which lists all.
 
-A bound has a maker here, or names a test elsewhere that multiplies it. To add one: write a row in protocol/bounds.py, and a
-maker below whose key is the row's name, or the test that the row names.
+A bound has a maker here, or a test elsewhere that multiplies it. To add one: write its number in protocol/bounds.py, a row in
+docs/bounds.md, and a maker below whose key is the number's name, or the test that the row names.
 """
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,23 +19,27 @@ from db.filters import parse_filters
 from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import CallInfo, Respond
 from policy.session.session import Session
-from protocol.bounds import MAX_BODY_BYTES, Bound
-from protocol.config import Config, Limits, Upstream
+from protocol import bounds
+from protocol.config import Config, Limits
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
-from scripts.bounds import ALL, PAGE, page
 from tests.support.clients.answering import ENDPOINTS
 from tests.unit.test_linear import counted
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/unit/test_bounds.py"
-BY_NAME = {bound.name: bound for bound in ALL}
 STEP_S = 0.5
 """CPU at a bound: twice the 250 ms that a step may take, for slow machines. The watchdog ends a worker at 1 s."""
 _CLEAR = re.compile(r"has [\d,]+ .+; one request may have [\d,]+")
 Json = dict[str, Any]
 CALL = "01990000-0000-7000-8000-000000000000"
+
+
+def number(name: str) -> int:
+    """The bound of that name."""
+    return int(getattr(bounds, name))
+
 
 # --- requests, with `n` of something ---
 
@@ -111,31 +117,29 @@ def spoken(n: int) -> list[Json]:
 
 Maker = Callable[[int], Json]
 REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
-    "request_values": [
+    "MAX_BODY_VALUES": [
         ("openai", lambda n: openai(x=[1] * (n - 20))),
         ("anthropic", lambda n: anthropic(x=[{}] * (n - 20))),
         ("responses", lambda n: responses(metadata={"a": "b"}, prompt_cache_options={"a": [1] * (n - 30)})),
+        ("openai", lambda n: openai(model="demo-anthropic", messages=called(json.dumps({"a": [1] * (n - 5)})))),
+        ("responses", lambda n: responses(model="demo-anthropic", input=said("c", json.dumps({"a": [1] * (n - 5)})))),
     ],
-    "request_fields": [(d, lambda n: anthropic(**{f"x{i}": 1 for i in range(n - 3)})) for d in ("openai", "anthropic")],
-    "messages": [
+    "MAX_FIELDS": [(d, lambda n: anthropic(**{f"x{i}": 1 for i in range(n - 3)})) for d in ("openai", "anthropic")],
+    "MAX_MESSAGES": [
         ("openai", lambda n: openai(messages=spoken(n))),
         ("anthropic", lambda n: anthropic(messages=spoken(n))),
         ("responses", lambda n: responses(input=spoken(n))),
     ],
-    "parts": [
+    "MAX_PARTS": [
         (d, lambda n: anthropic(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * n}]))
         for d in ("openai", "anthropic")
     ] + [("responses", lambda n: responses(input=[{"role": "user", "content": [{"type": "input_text", "text": "a"}] * (n - 1)}]))],
-    "history_values": [
-        ("openai", lambda n: openai(model="demo-anthropic", messages=called(json.dumps({"a": [1] * (n - 5)})))),
-        ("responses", lambda n: responses(model="demo-anthropic", input=said("c", json.dumps({"a": [1] * (n - 5)})))),
-    ],
-    "history_ids": [
+    "MAX_REQUEST_ID_CHARS": [
         ("openai", lambda n: openai(messages=called(identity="c" * n))),
         ("anthropic", lambda n: anthropic(messages=used("c" * n))),
         ("responses", lambda n: responses(input=said("c" * n))),
     ],
-    "tools": [
+    "MAX_TOOLS": [
         ("openai", lambda n: openai(tools=[function(f"f{i}") for i in range(n)])),
         ("openai", lambda n: openai(functions=[function(f"f{i}")["function"] for i in range(n)])),
         ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}") for i in range(n)])),
@@ -145,54 +149,54 @@ REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
         ("responses", lambda n: responses(input=[{"type": "additional_tools", "role": "developer", "tools": flats(n)}])),
         ("responses", lambda n: responses(tools=[flat()], tool_choice=allowed_flat(n))),
     ],
-    "tool_names": [
+    "MAX_REQUEST_NAME_CHARS": [
         ("openai", lambda n: openai(tools=[function("f" * n)])),
         ("anthropic", lambda n: anthropic(tools=[tool("f" * n)])),
         ("responses", lambda n: responses(tools=[flat("f" * n)])),
     ],
-    "tool_descriptions": [
+    "MAX_DESCRIPTION_CHARS": [
         ("openai", lambda n: openai(tools=[function(description="d" * n)])),
         ("anthropic", lambda n: anthropic(tools=[tool(description="d" * n)])),
         ("responses", lambda n: responses(tools=[flat(description="d" * n)])),
     ],
-    "schema_bytes": [
+    "MAX_SCHEMA_BYTES": [
         ("openai", lambda n: openai(tools=[function(schema=described(n))])),
         ("anthropic", lambda n: anthropic(tools=[tool(schema=described(n))])),
         ("openai", lambda n: openai(response_format=answered(described(n)))),
         ("responses", lambda n: responses(tools=[flat(schema=described(n))])),
         ("responses", lambda n: responses(text={"format": {"type": "json_schema", "name": "n", "schema": described(n)}})),
     ],
-    "schema_expansion": [
+    "MAX_SCHEMA_EXPANSION": [
         ("openai", lambda n: openai(tools=[function(schema=unfolding(n - 200))])),
         ("anthropic", lambda n: anthropic(tools=[tool(schema=unfolding(n - 200))])),
         ("openai", lambda n: openai(response_format=answered(unfolding(n - 200)))),
         ("responses", lambda n: responses(tools=[flat(schema=unfolding(n - 200))])),
         ("responses", lambda n: responses(text={"format": {"type": "json_schema", "name": "n", "schema": unfolding(n - 200)}})),
     ],
-    "references": [
+    "MAX_REFERENCES": [
         ("openai", lambda n: openai(tools=[function(f"f{i}", referring(n // 10)) for i in range(10)])),
         ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}", referring(n // 10)) for i in range(10)])),
     ],
-    "schemas_expansion": [
+    "MAX_SCHEMAS_EXPANSION": [
         ("openai", lambda n: openai(tools=[function(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
         ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
     ],
-    "stop_sequences": [
+    "MAX_STOPS": [
         ("openai", lambda n: openai(stop=[f"s{i}" for i in range(n)])),
         ("anthropic", lambda n: anthropic(stop_sequences=[f"s{i}" for i in range(n)])),
     ],
-    "stop_chars": [
+    "MAX_STOP_CHARS": [
         ("openai", lambda n: openai(stop=["s" * n])),
         ("anthropic", lambda n: anthropic(stop_sequences=["s" * n])),
     ],
-    "metadata": [
+    "MAX_METADATA": [
         ("openai", lambda n: openai(metadata={f"k{i}": "v" for i in range(n)})),
         ("responses", lambda n: responses(metadata={f"k{i}": "v" for i in range(n)})),
     ],
-    "mcp_servers": [
+    "MAX_MCP_SERVERS": [
         ("anthropic", lambda n: anthropic(mcp_servers=[{"type": "url", "url": "https://x", "name": f"s{i}"} for i in range(n)])),
     ],
-    "model_chars": [
+    "MAX_MODEL_CHARS": [
         *((d, lambda n: anthropic(model="m" * n)) for d in ("openai", "anthropic")),
         ("responses", lambda n: responses(model="m" * n)),
     ],
@@ -230,7 +234,7 @@ def begun(name: str, place: int, n: int) -> tuple[DialectName, bytes]:
 
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_at_its_bound_a_request_is_read_in_little_time(name: str, place: int) -> None:
-    bound = int(BY_NAME[name].limit)
+    bound = number(name)
     dialect, body = begun(name, place, bound)
     DIALECTS[dialect].decode_request(body)
     seconds = took(lambda: session(dialect).begin(body))
@@ -241,7 +245,7 @@ def test_at_its_bound_a_request_is_read_in_little_time(name: str, place: int) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_below_its_bound_work_grows_with_the_size(name: str, place: int) -> None:
-    bound = int(BY_NAME[name].limit)
+    bound = number(name)
     (dialect, less), (_, more) = (begun(name, place, n) for n in (bound // 2, bound))
     session(dialect).begin(less)
     few, many = counted(lambda: session(dialect).begin(less)), counted(lambda: session(dialect).begin(more))
@@ -250,10 +254,10 @@ def test_below_its_bound_work_grows_with_the_size(name: str, place: int) -> None
 
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_past_its_bound_a_request_is_refused_with_a_clear_error(name: str, place: int) -> None:
-    bound = int(BY_NAME[name].limit)
+    bound = number(name)
     size = 0
     for n in (bound * 10, bound * 100, bound * 1_000):
-        if max(n, 10 * size) > MAX_BODY_BYTES:
+        if max(n, 10 * size) > bounds.MAX_BODY_BYTES:
             # the gateway refuses it
             break
         dialect, body = begun(name, place, n)
@@ -270,9 +274,12 @@ def test_past_its_bound_a_request_is_refused_with_a_clear_error(name: str, place
 
 
 def test_one_more_than_the_bound_is_refused() -> None:
-    for name in ("messages", "parts", "tools", "stop_sequences", "metadata", "model_chars", "tool_names", "history_ids"):
-        dialect, body = begun(name, 0, int(BY_NAME[name].limit) + 1)
-        with pytest.raises(InvalidRequest, match=f"may have {BY_NAME[name].limit:,}"):
+    for name in (
+        "MAX_MESSAGES", "MAX_PARTS", "MAX_TOOLS", "MAX_STOPS", "MAX_METADATA", "MAX_MODEL_CHARS", "MAX_REQUEST_NAME_CHARS",
+        "MAX_REQUEST_ID_CHARS",
+    ):  # fmt: skip
+        dialect, body = begun(name, 0, number(name) + 1)
+        with pytest.raises(InvalidRequest, match=f"may have {number(name):,}"):
             DIALECTS[dialect].decode_request(body)
 
 
@@ -311,7 +318,7 @@ def event_of_values(n: int) -> bytes:
     return b'data: {"choices":[],"x":[' + b"1," * (n - 10) + b"1]}\n\n"
 
 
-ANSWERS: dict[str, Callable[[int], bytes]] = {"event_lines": event_of_lines, "event_values": event_of_values}
+ANSWERS: dict[str, Callable[[int], bytes]] = {"MAX_EVENT_LINES": event_of_lines, "MAX_EVENT_VALUES": event_of_values}
 
 
 def streamed(chunk: bytes) -> Session:
@@ -332,12 +339,12 @@ def whole(n: int) -> Session:
 
 
 @pytest.mark.parametrize("times", [10, 40])
-@pytest.mark.parametrize("name", [*ANSWERS, "whole_values"])
+@pytest.mark.parametrize("name", [*ANSWERS, "MAX_ANSWER_VALUES"])
 def test_past_its_bound_an_answer_ends_with_a_clear_error(name: str, times: int) -> None:
-    bound = int(BY_NAME[name].limit)
-    make: Callable[[int], Session] = whole if name == "whole_values" else lambda n: streamed(ANSWERS[name](n))
+    bound = number(name)
+    make: Callable[[int], Session] = whole if name == "MAX_ANSWER_VALUES" else lambda n: streamed(ANSWERS[name](n))
     assert took(lambda: make(bound)) < 2 * STEP_S
-    n = min(bound * times, 4_000_000 if name != "whole_values" else 16_000_000)
+    n = min(bound * times, 4_000_000 if name != "MAX_ANSWER_VALUES" else 16_000_000)
     failed = make(n)
     assert failed.state == "FAILED"
     assert re.search(rf"[\d,]+ (lines|JSON values); one may have {bound:,}", repr(failed.drain().outputs))
@@ -352,28 +359,28 @@ def rule_of(n: int) -> object:
 
 
 CONFIGURATIONS: dict[str, Callable[[int], object]] = {
-    "patterns": rule_of,
-    "rules": lambda n: ToolRules(deny=[{"tool": "x"}] * n),
-    "accepted_sets": lambda n: Config.model_validate({"accept_policy_sets": ["0123456789ab"] * n}),
-    "series": lambda n: Config.model_validate({"policies": {"default": [{"use": "noop"}] * n}}),
+    "MAX_PATTERN_CHARS": rule_of,
+    "MAX_RULES": lambda n: ToolRules(deny=[{"tool": "x"}] * n),
+    "MAX_ACCEPTED_SETS": lambda n: Config.model_validate({"accept_policy_sets": ["0123456789ab"] * n}),
+    "MAX_SERIES": lambda n: Config.model_validate({"policies": {"default": [{"use": "noop"}] * n}}),
 }
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_past_its_bound_a_configuration_is_refused(name: str) -> None:
-    bound, make = int(BY_NAME[name].limit), CONFIGURATIONS[name]
+    bound, make = number(name), CONFIGURATIONS[name]
     make(bound)
     for times in (10, 100):
         with pytest.raises(ValueError, match=f"{bound}|{bound:,}"):
             make(bound * times)
 
 
-@pytest.mark.parametrize("name", ["audit_page", "audit_filter"])
+@pytest.mark.parametrize("name", ["MAX_PAGE", "MAX_FILTER_CHARS"])
 def test_past_its_bound_an_audit_filter_is_refused(name: str) -> None:
-    bound = int(BY_NAME[name].limit)
+    bound = number(name)
 
     def given(n: int) -> list[tuple[str, str]]:
-        return [("limit", str(n))] if name == "audit_page" else [("q", "w" * n)]
+        return [("limit", str(n))] if name == "MAX_PAGE" else [("q", "w" * n)]
 
     parse_filters(given(bound), of="calls")
     for times in (10, 100, 1_000):
@@ -383,42 +390,75 @@ def test_past_its_bound_an_audit_filter_is_refused(name: str) -> None:
             parse_filters([("cursor", "A" * bound * times)], of="calls")
 
 
-# --- the table ---
+# --- the page ---
+
+PAGE = ROOT / "docs/bounds.md"
+MAKERS = REQUESTS.keys() | ANSWERS.keys() | CONFIGURATIONS.keys() | {"MAX_ANSWER_VALUES", "MAX_PAGE", "MAX_FILTER_CHARS"}
+_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "min": 60, "h": 3600, "%": 0.01}
+_BOUND = re.compile(r"([\d,]+) ?(KiB|MiB|GiB|min\b|h\b|%|).*?`")
+_TEST = re.compile(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)")
 
 
-def _is_missing(bound: Bound) -> str:
-    """What the row has no test for, or an empty string."""
-    path, _, name = bound.test.partition("::")
-    file = ROOT / path
-    if not file.is_file() or not re.search(rf"^(async )?def {re.escape(name)}\(", file.read_text(), re.MULTILINE):
-        return f"{bound.name}: there is no test {bound.test}"
-    makers = REQUESTS.keys() | ANSWERS.keys() | CONFIGURATIONS.keys() | {"whole_values", "audit_page", "audit_filter"}
-    if path == HERE and bound.name not in makers:
-        return f"{bound.name}: no maker in {HERE}"
-    return ""
+class Row(NamedTuple):
+    """A row of the page: what is bounded, the names of its number with the value beside them, and its tests."""
+
+    what: str
+    names: list[str]
+    value: float
+    tests: list[tuple[str, str]]
 
 
-def test_every_bound_is_multiplied_by_a_test() -> None:
-    assert [missing for bound in ALL if (missing := _is_missing(bound))] == []
+def rows_of(page: str) -> list[Row]:
+    """A row without a test has the one that is named above its table."""
+    rows, above = list[Row](), list[tuple[str, str]]()
+    for line in page.splitlines():
+        if line.startswith("#"):
+            above = []
+        elif not line.startswith("|"):
+            above += _TEST.findall(line)
+        elif not line.startswith(("| what", "|---")):
+            what, bound = line.strip("| ").split(" | ")[:2]
+            found = _BOUND.match(bound)
+            value = float(found[1].replace(",", "")) * _UNITS[found[2]] if found else 0.0
+            rows.append(Row(what, re.findall(r"`([^`]+)`", bound) if found else [], value, _TEST.findall(line) or above))
+    return rows
 
 
-def test_every_maker_has_a_bound() -> None:
-    assert (REQUESTS.keys() | ANSWERS.keys() | CONFIGURATIONS.keys()) <= BY_NAME.keys()
+def number_at(name: str) -> float:
+    """The number that a name on the page stands for."""
+    module, _, last = name.rpartition(".")
+    return float(getattr(Limits() if module == "limits" else import_module(module or "protocol.bounds"), last))
 
 
-def test_names_are_unique_and_keepers_exist() -> None:
-    assert len(BY_NAME) == len(ALL)
-    missing = [b.keeper for b in ALL if not (ROOT / (b.keeper.replace(".", "/") + ".py")).is_file() and not (ROOT / b.keeper).exists()]
-    assert missing == []
+def wrong_with(row: Row) -> str:
+    """What does not hold of a row, or an empty string."""
+    for name in row.names:
+        if not math.isclose(number_at(name), row.value):
+            return f"{name} is {number_at(name):,}"
+    for name, path in row.tests:
+        if not re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE):
+            return f"there is no test {path}::{name}"
+        if path == HERE and MAKERS.isdisjoint(row.names):
+            return f"no maker in {HERE}"
+    return "" if row.tests else "it has no test"
 
 
-def test_settings_have_the_bounds_of_the_table() -> None:
-    for bound in ALL:
-        if bound.setting:
-            section, _, name = bound.setting.rpartition(".")
-            where = {"limits": Limits(), "upstreams.X": Upstream(dialect="openai", base_url="http://127.0.0.1")}[section]
-            assert (getattr(where, name) or 0) == bound.limit
+def test_every_bound_is_on_the_page_with_its_value_and_a_test_that_exists() -> None:
+    rows = rows_of(PAGE.read_text())
+    assert {row.what: wrong for row in rows if (wrong := wrong_with(row))} == {}
+    assert len(rows) == len({row.what for row in rows}), "two rows are about the same"
+    numbers = {name for name in vars(bounds) if name.isupper()}
+    named = {name for row in rows for name in row.names}
+    assert numbers - named == set() and named >= MAKERS
 
 
-def test_the_page_is_what_the_table_says() -> None:
-    assert PAGE.read_text() == page(), "run python -m scripts.bounds"
+def test_a_page_that_is_wrong_is_noticed() -> None:
+    page = PAGE.read_text()
+    for right, wrong in (
+        ("| 10,000 `MAX_MESSAGES`", "| 10,001 `MAX_MESSAGES`"),
+        ("| 12 h `db", "| 13 h `db"),
+        ("[test_a_head_has_a_time]", "[test_a_head_has_no_time]"),
+        ("[test_past_its_bound_a_request_is_refused_with_a_clear_error]", "[test_nothing]"),
+    ):
+        assert right in page
+        assert any(map(wrong_with, rows_of(page.replace(right, wrong))))

@@ -12,7 +12,7 @@ import pytest
 from policy.base import Policy, Replace, ToolCall, Verdict
 from policy.schema_work import Budget, Estimate, TooMuchWork, size_of
 from policy.schemas import AnswerCheck, ToolSchemas, compile_client_schema, compile_schema
-from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_SCHEMA_EXPANSION, MAX_SCHEMA_WORK
+from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_CHECKED_CHARS, MAX_SCHEMA_EXPANSION, MAX_SCHEMA_WORK
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.json_schema_graph import Graph, Unclear, bounds_of, states
@@ -168,6 +168,15 @@ def test_what_is_not_checked_in_time_counts_as_not_fitting() -> None:
     answer = AnswerCheck(schema)
     answer.add(json.dumps(value))
     assert answer.problem() == "too large to be checked"
+
+
+def test_an_answer_that_is_too_long_to_be_checked_counts_as_not_fitting() -> None:
+    for size, problem in ((MAX_CHECKED_CHARS, ""), (MAX_CHECKED_CHARS + 1, "too large to be checked")):
+        answer = AnswerCheck({"type": "string"})
+        answer.add('"')
+        answer.add("x" * (size - 2))
+        answer.add('"')
+        assert answer.problem() == problem
 
 
 class Swap(Policy):
