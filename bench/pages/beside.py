@@ -1,9 +1,8 @@
 """What people who read pages cost the calls beside them: 50 streams with 10 ms gaps, without readers and with them, in turns.
 
-With readers: one who loads 5 pages a second, five who watch a call that is open, and one who has the overview open; with `--audit` one
-who asks /audit 5 times a second instead, which the same process answers. `python -m bench.pages.beside` prints p99 of the delay of a
-chunk and the gateway's CPU a chunk, and each as a ratio. Exit code 1: one is over 1.1. Rounds alternate, because what else the machine
-does changes both.
+With readers: one who loads 5 pages a second, five who watch a call that is open, and one who has the overview open.
+`python -m bench.pages.beside` prints p99 of the delay of a chunk and the gateway's CPU a chunk, and each as a ratio. Exit code 1: one is
+over 1.1. Rounds alternate, because what else the machine does changes both.
 """
 
 import argparse
@@ -30,7 +29,6 @@ from sluice.load import Load
 MOST = 1.1
 PAGES_A_SECOND, VIEWS = 5, 5
 WORKLOAD = next(one for one in WORKLOADS if one.name == "50 streams, 10 ms gap")
-AUDIT = ("/audit/calls", "/audit/tool-calls", "/audit/judge-blocks", "/audit/counts", "/audit/usage")
 PATHS = (links.ROOT, links.CALLS, links.TOOL_CALLS, links.JUDGE_BLOCKS, links.POLICIES, links.KEYS)
 
 
@@ -155,11 +153,10 @@ def main() -> int:
     """Print both figures and their ratios."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=10)
-    options.add_argument("--audit", action="store_true", help="questions to /audit in place of pages and live views")
     options.add_argument("--views", type=int, default=VIEWS + 1, help="live views and one stream of the overview; 0: pages alone")
     given = options.parse_args()
     with started() as place:
-        readers = Readers(place, AUDIT, 0) if given.audit else Readers(place, PATHS, given.views)
+        readers = Readers(place, PATHS, given.views)
         without, beside = asyncio.run(compare(place, given.rounds, readers))
         pages, frames = readers.close()
     print(f"{pages} pages and {frames} frames were read")
