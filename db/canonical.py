@@ -28,12 +28,9 @@ from db.columns import CallTable, Stored
 
 VERSION = columns.VERSION
 """The version in which seals are made now."""
-BESIDE = 0
-"""The value of `seals.form` for a version 1 seal that an old process writes beside newer tables. Such a process names no version, so this
-is the column's default. Seals from before the column say 1. For processes that know the column, `seals.made_for` tells whether their
-version is below that of the tables."""
-IS_BESIDE = f"(s.form = {BESIDE} OR s.form < s.made_for)"
-"""SQL: was a seal `s` made by a process that knew fewer columns than the tables had?"""
+IS_BESIDE = "s.form < s.made_for"
+"""SQL: was a seal `s` made by a process that knew fewer columns than the tables had? A process names the version that it knows; the column
+`made_for` has a default that it does not name."""
 HASH = 32
 MARK = 8
 """Bytes of each row's hash that a seal keeps beside the whole, to say which row it is that does not fit."""
@@ -123,7 +120,7 @@ def _field(column: tuple[str, str]) -> str:
 
 
 def _form(table: CallTable) -> Form:
-    counts = [table.covered(max(version, 1)) for version in range(BESIDE, VERSION + 1)]
+    counts = [table.covered(version) for version in range(VERSION + 1)]
     return Form(table.name, _pairs(table.key), _pairs(table.stays), _pairs(table.content), tuple(counts), table.since)
 
 
@@ -137,7 +134,7 @@ FORMS = tuple(map(_form, columns.TABLES))
 
 def tables_in(version: int) -> int:
     """Return how many tables of `FORMS` a version covers: the first so many."""
-    return sum(form.since <= max(version, 1) for form in FORMS)
+    return sum(form.since <= version for form in FORMS)
 
 
 def content_hash(salt: bytes, place: int, key: bytes, value: bytes | None) -> bytes:
@@ -324,7 +321,7 @@ def digests_hash(call_id: UUID, digests: Sequence[Digest], version: int = VERSIO
 
     It names the version, so that no other can be claimed.
     """
-    whole = sha256(b"sluice seal %d\n" % max(version, 1) + call_id.bytes)
+    whole = sha256(b"sluice seal %d\n" % version + call_id.bytes)
     for count, digest in digests:
         whole.update(_COUNT.pack(count) + digest)
     return whole.digest()

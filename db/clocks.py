@@ -1,6 +1,6 @@
 """Which day it is by three clocks: PostgreSQL's, Redis' and that of the process that wants to take old rows away.
 
-No single clock decides that something may go. The database decides (`db.migrations.agreeing`); here its session learns of the other two.
+No single clock decides that something may go. The database decides (`sluice_agreed_now`); here its session learns of the other two.
 """
 
 import time
@@ -8,12 +8,12 @@ from datetime import date
 
 import psycopg
 
-from db.migrations.agreeing import SETTING
 from protocol.errors import InvalidRequest
 from protocol.retention import AGREE_S
 from protocol.spans import span
 
-TELL = f"SELECT set_config('{SETTING}', %s, false)"
+TELL = "SELECT set_config('sluice.clocks', %s, false)"
+"""Tells the session what this process' clock and Redis' say, in seconds since 1970, with a comma between them."""
 _TODAY = "SELECT (sluice_agreed_now() AT TIME ZONE 'UTC')::date, extract(epoch FROM now())::float8"
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 """A clock that nobody sets and that goes on while the machine sleeps: Linux has one."""

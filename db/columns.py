@@ -47,11 +47,6 @@ class Stored:
         """How long a text may be, where an index holds it."""
         return INDEXED if self.mark.is_indexed else SEARCH_LIMIT if self.mark.is_searched else None
 
-    @property
-    def default(self) -> str | None:
-        """What rows have of before there was such a column; None: NULL, or there was none before."""
-        return "" if self.kind == "text" and self.mark.since > 1 and not self.is_nullable else None
-
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
@@ -135,7 +130,7 @@ TABLES = (
     _table(ChunksRecord),
     _table(ReleaseRecord),
     _table(BlockRecord),
-    _table(ToolCallRecord, Stored("search", "tsvector", False, "", _CONTENT)),
+    _table(ToolCallRecord, Stored("search", "tsvector", False, "", Column(is_content=True, before="rule"))),
     _table(ToolReleaseRecord),
     _table(JudgementRecord),
     _table(EndRecord),

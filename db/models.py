@@ -47,8 +47,7 @@ def _table(name: str, *indexes: Index) -> FromClause:
         is_key = stored.mark.is_key
         columns.append(
             Column(
-                stored.name, _TYPES[stored.kind], primary_key=is_key, autoincrement=False, nullable=stored.is_nullable,
-                server_default=stored.default,
+                stored.name, _TYPES[stored.kind], primary_key=is_key, autoincrement=False, nullable=stored.is_nullable
             )
         )  # fmt: skip
     return Table(name, Base.metadata, *columns, *indexes, postgresql_partition_by="RANGE (call_id)")
@@ -200,7 +199,7 @@ class Seal(Base):
     __tablename__ = "seals"
     __table_args__ = (
         Index("seals_call_id_idx", "call_id", "part", unique=True),
-        Index("seals_beside_idx", "call_id", postgresql_where=text("form = 0 OR form < made_for")),
+        Index("seals_beside_idx", "call_id", postgresql_where=text("form < made_for")),
         Index("seals_gone_idx", "call_id", postgresql_where=text("part < 0")),
     )
 
@@ -212,7 +211,7 @@ class Seal(Base):
     sha256: Mapped[bytes]
     note: Mapped[str]
     form: Mapped[int] = mapped_column(server_default=text("0"))
-    made_for: Mapped[int | None] = mapped_column(server_default=text(str(VERSION)))
+    made_for: Mapped[int] = mapped_column(server_default=text(str(VERSION)))
 
 
 class StoredCheckpoint(Base):
@@ -251,7 +250,7 @@ class TreeTile(Base):
 class Audit(Base):
     """A decision that a person is to look at: made of the sealed rows of its call by `sluice_queue_audits`, in the step that seals them.
 
-    `day` (UTC), `policy` and `key_id` name the budget that it is of. Nobody writes here but the functions of migration 0017.
+    `day` (UTC), `policy` and `key_id` name the budget that it is of. Nobody writes here but functions of the database.
     """
 
     __tablename__ = "audits"
@@ -448,7 +447,7 @@ class DeadLetter(Base):
 
 class Identity(Base):
     """Which database this is: one row, made with the table. Redis holds the id of the database that its records go to, and the number of
-    the primary that it is (`db.migrations.primaries`)."""
+    the primary that it is (`db.primaries`)."""
 
     __tablename__ = "identity"
 
@@ -489,18 +488,3 @@ class History(Base):
     offsets: Mapped[bytes]
     preview: Mapped[str]
     is_side: Mapped[bool]
-
-
-OF_PAGES = (PageSession.__tablename__, Read.__tablename__, Label.__tablename__, DebugSwitch.__tablename__)
-"""Tables that pages write, and of `reads` whoever shows content."""
-_OF_FUNCTIONS = (RedactedCall, Audit, AuditReview, KeptDigest, UsageHour, JudgeHour, DoorCount)
-BESIDE_RECORD = (*(table.__tablename__ for table in _OF_FUNCTIONS), *OF_PAGES)
-"""Tables that the functions in the database write, or the pages, and no other login."""
-UNSEALED = (History.__tablename__, DebugLog.__tablename__)
-"""Partitioned tables of calls that no seal covers."""
-CALL_TABLES = tuple(
-    name
-    for name, table in Base.metadata.tables.items()
-    if "call_id" in table.primary_key.columns and name not in (*BESIDE_RECORD, *UNSEALED)
-)
-"""The partitioned tables that seals cover, and what belongs to seals."""

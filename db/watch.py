@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from db import holes, letters
 from db.link import TimedConnection, conninfo, statement_timeout_ms
-from db.migrations.primaries import SEEN
+from db.primaries import SEEN
 from protocol.config import LISTS, Key
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import AuditUnavailable

@@ -65,7 +65,7 @@ class CallFacts(msgspec.Struct, frozen=True, array_like=True):
     """What a gateway notes of a request for the record alone: one value from START to the row. Each field is a column of `calls`, shown
     with the call. What is new stands last and has a default, and a `since` of its own; what is empty at the end of START is not sent."""
 
-    user_agent: Annotated[str, Column(since=5, is_content=True)] = ""
+    user_agent: Annotated[str, Column(is_content=True)] = ""
     """The header of that name, up to 200 characters; empty: none, or the gateway was of a version without it."""
 
 
@@ -81,9 +81,9 @@ class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
 class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):
     """What a judge notes of an answer for the record alone, likewise: one value from the judge to the row of `judgements`."""
 
-    input_tokens: Annotated[int | None, Column("int8", since=5)] = None
+    input_tokens: Annotated[int | None, Column("int8")] = None
     """What the judge's model counted of the last answer; None: it did not say, or no model was asked."""
-    output_tokens: Annotated[int | None, Column("int8", since=5)] = None
+    output_tokens: Annotated[int | None, Column("int8")] = None
 
 
 class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_only=True, omit_defaults=False):
@@ -105,14 +105,14 @@ class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_on
     stream: bool
     gateway: str
     call_id: str
-    key_id: Annotated[str, Column(since=2, is_indexed=True)] = ""
+    key_id: Annotated[str, Column(is_indexed=True)] = ""
     """`Key.id`; empty where the gateway that took the call was of a version without it."""
-    policy_set: Annotated[str, Column(since=3, is_indexed=True)] = ""
+    policy_set: Annotated[str, Column(is_indexed=True)] = ""
     """The set of policies of the worker that began the call; empty from a worker of a version without it."""
-    body_sha256: Annotated[bytes | None, Column(since=3, is_content=True)] = None
+    body_sha256: Annotated[bytes | None, Column(is_content=True)] = None
     """Of the request body, as the gateway took it."""
     facts: CallFacts = CallFacts()
-    start: Annotated[str, Column(since=6, is_content=True)] = ""
+    start: Annotated[str, Column(is_content=True)] = ""
     """`CallStart`; empty from a worker of a version without it."""
 
 
@@ -155,7 +155,7 @@ class BlockRecord(msgspec.Struct, frozen=True, array_like=True, tag="block", kw_
     reason: Annotated[str, Column(is_content=True, is_searched=True)]
     policy: Name
     call_id: str
-    rule: Annotated[str | None, Column(since=4, is_content=True)] = None
+    rule: Annotated[str | None, Column(is_content=True)] = None
     """Which rule of the policy decided; None: none, or the worker was of a version without it. A policy of somebody's own may quote the
     model in it, as in a reason."""
 
@@ -186,7 +186,7 @@ class ToolCallRecord(msgspec.Struct, frozen=True, array_like=True, tag="tool_cal
     schema_valid: bool | None = None
     notify: Annotated[bool, Column(is_stored=False)] = False
     call_id: str
-    rule: Annotated[str | None, Column(since=4, is_content=True)] = None
+    rule: Annotated[str | None, Column(is_content=True)] = None
     """Which rule of the policy decided, as of `BlockRecord`."""
 
 
@@ -231,7 +231,6 @@ class ScoreRecord(msgspec.Struct, frozen=True, array_like=True, tag="score", kw_
     """
 
     table: ClassVar[str] = "scores"
-    since: ClassVar[int] = 7
     call_id: str
     block: Number
     step: Number
@@ -259,7 +258,6 @@ class DecisionRecord(msgspec.Struct, frozen=True, array_like=True, tag="decision
     """
 
     table: ClassVar[str] = "decisions"
-    since: ClassVar[int] = 7
     call_id: str
     block: Number
     step: Number
@@ -287,7 +285,6 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, tag="attempt",
     """
 
     table: ClassVar[str] = "attempts"
-    since: ClassVar[int] = 7
     call_id: str
     segment: Number
     attempt: Number
@@ -324,14 +321,14 @@ class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only
     cache_write_tokens: Tokens = None
     thinking_tokens: Tokens = None
     call_id: str
-    chunks: Annotated[int | None, Column(since=3)] = None
+    chunks: int | None = None
     """How many chunks came."""
-    releases: Annotated[int | None, Column(since=3)] = None
+    releases: int | None = None
     """How many releases with bytes went out to the gateway."""
-    decisions: Annotated[int | None, Column(since=3)] = None
+    decisions: int | None = None
     """How many rows tell of content blocks and tool calls: of `blocks`, `tool_calls`, `tool_releases`, `judgements`, `scores`, `decisions`
     and `attempts`."""
-    relayed_sha256: Annotated[bytes | None, Column(since=3, is_content=True)] = None
+    relayed_sha256: Annotated[bytes | None, Column(is_content=True)] = None
     """What the gateway itself says it relayed: SHA-256 over `ReleaseRecord.sha256` of each release up to `relayed`, in order."""
 
 

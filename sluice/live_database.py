@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from db import health, server
 from db.migrations import migrate
+from db.migrations.rights import READER, WRITER
 from sluice.settings import place
 from streams.health import Found, clock_faults
 
@@ -25,10 +26,10 @@ def rights(url: str) -> Found:
         if one.is_superuser:
             found.append(("failed", f"the login {one.login} is a superuser: `ALTER ROLE {one.login} NOSUPERUSER`"))
         elif one.tables:
-            what = "insert, change or delete" if one.role == migrate.READER else "change or delete"
+            what = "insert, change or delete" if one.role == READER else "change or delete"
             where = f"{one.tables[0]}{f' and {len(one.tables) - 1} more' if len(one.tables) > 1 else ''}"
             found.append(("failed", f"the login {one.login} may {what} rows of {where}: let it have the role {one.role} and nothing else"))
-    if not any(one.role == migrate.WRITER for one in logins):
+    if not any(one.role == WRITER for one in logins):
         sentence = "no login has the role sluice_writer, so audit writers use one that may change the record"
         found.append(("warning", f"{sentence}: make it with SLUICE_AUDIT_DATABASE_PASSWORD and `sluice migrate`"))
     return found

@@ -409,9 +409,9 @@ def _with_debug_logs(config: Config) -> Config:
 
 
 def _lay_tables(database_url: str) -> bool:
-    from db.migrations import baseline  # and the driver: only a new database needs it here
+    from db.migrations import schema  # and the driver: only a new database needs it here
 
-    return baseline.lay(database_url)
+    return schema.lay(database_url)
 
 
 def _by_role(pids: dict[str, int]) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""What drops whole days: all rows of old calls, where there are as many as their seals count. Since migration 0025.
+"""What drops whole days: all rows of old calls, where there are as many as their seals count.
 
 Rows are compared call by call before the lock for which sealing waits; under it, and under locks of the days that go, only their numbers.
 Must not know: connections.
@@ -9,12 +9,8 @@ from typing import Final
 
 from db.canonical import FORMS
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK, USAGE_LOCK
-from db.migrations.agreeing import NOW
-from db.migrations.retaining import CAME_MEANWHILE, GONE, LEVEL, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER, SHORT_MS, TRIES
+from db.removal import CAME_MEANWHILE, DROP, GONE, LET_GO, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER
 
-LET_GO: Final = "sluice.let_go"
-"""A setting of the owner's session: what has other rows than its seals count goes too, and the leaf says of how many calls that was. A call
-counts once for each table."""
 # A call counts by its newest seal, and not at all where its rows went by `drop` and none was made since. Where the rows of the one table
 # went, those that came later go with their call. A seal of before there was the table counts none of it.
 _COMPARED: Final = """
@@ -65,7 +61,7 @@ _WORK = """
             END IF;
             SELECT count(*) INTO dropped FROM {schema}.calls WHERE call_id < bound;
             PERFORM pg_advisory_xact_lock({partitions_lock});
-            PERFORM set_config('lock_timeout', '{short_ms}ms', true);
+            PERFORM set_config('lock_timeout', '200ms', true);
             FOR spot IN 1 .. array_length(sealed, 1) LOOP
                 FOR part IN
                     SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -126,16 +122,31 @@ DECLARE
     tries integer := 0;
     parent text;
     part text;
-BEGIN{level}
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'rows are taken away at the level READ COMMITTED alone' USING ERRCODE = '22023';
+    END IF;
     SELECT coalesce(max(position), -1) INTO seen FROM {schema}.seals;
     SELECT {gone_id}, {gone_at} INTO gone, after;
     -- the leaf of the highest bound speaks for all rows before it, so each is the newest too
-    IF (day <= ({now} AT TIME ZONE 'UTC')::date) IS NOT TRUE OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
+    IF (day <= ({schema}.sluice_agreed_now() AT TIME ZONE 'UTC')::date) IS NOT TRUE OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
         RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
     END IF;
 {steps}
     is_let_go := coalesce(is_let_go, false);
-{tries}
+
+    LOOP
+        tries := tries + 1;
+        BEGIN
+            PERFORM set_config('lock_timeout', '5s', true);{work}
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF tries >= 10 THEN
+                RAISE;
+            END IF;
+            PERFORM pg_sleep(0.3);
+        END;
+    END LOOP;
     -- what came late goes by the same bound, which counts in its last digits
     IF gone >= bound THEN
         bound := (left(gone::text, 32) || lpad(to_hex(('x' || right(gone::text, 4))::bit(16)::integer + 1), 4, '0'))::uuid;
@@ -162,35 +173,26 @@ def compared(spot: int, bound: str) -> str:
     return _compared(spot, bound, "", gone, after)
 
 
-def function(schema: str, version: int, tables: Iterable[str], now: str = NOW) -> str:
-    """Return the statement that makes the function anew for the sealed tables of this version. `tables`: all with partitions by day;
-    `now`: the time by which a day is over (`db.migrations.agreeing`)."""
+def functions(schema: str, version: int, beside: Iterable[str]) -> list[str]:
+    """Return the statements that make the function for the sealed tables of this version. `beside`: other tables with partitions by day."""
     sealed = [form.table for form in FORMS if form.since <= version]
     # in variables, by which it is planned: there may be many more seals than of the days that go
     steps = "".join(
         _STEP.format(compared=_compared(spot, "bound", f"{schema}.", "gone", "after"), spot=spot) for spot in range(1, len(sealed) + 1)
     )
-    values = {
-        "schema": schema, "usage_lock": USAGE_LOCK, "seal_lock": SEAL_LOCK, "partitions_lock": PARTITIONS_LOCK,
-        "no_seal": NO_SEAL, "no_checkpoint": NO_CHECKPOINT,
-        "came": CAME_MEANWHILE, "differ": ROWS_DIFFER, "short_ms": SHORT_MS, "gone": GONE,
-        "tables": ", ".join(f"'{name}'" for name in tables),
-    }  # fmt: skip
-    named = ", ".join(f"'{name}'" for name in sealed)
+    work = _WORK.format(
+        schema=schema, usage_lock=USAGE_LOCK, seal_lock=SEAL_LOCK, partitions_lock=PARTITIONS_LOCK, no_seal=NO_SEAL,
+        no_checkpoint=NO_CHECKPOINT, came=CAME_MEANWHILE, differ=ROWS_DIFFER, gone=GONE, tables=_named([*sealed, *beside]),
+    )  # fmt: skip
     gone_id, gone_at = _gone(f"{schema}.")
-    tries = TRIES.format(work=_WORK.format(**values))
-    return _DROP.format(
-        schema=schema,
-        now=now.format(schema=schema),
-        level=LEVEL,
-        let_go=LET_GO,
-        sealed=named,
-        gone=GONE,
-        gone_id=gone_id,
-        gone_at=gone_at,
-        steps=steps,
-        tries=tries,
+    made = _DROP.format(
+        schema=schema, let_go=LET_GO, sealed=_named(sealed), gone=GONE, gone_id=gone_id, gone_at=gone_at, steps=steps, work=work
     )
+    return [made, f"REVOKE ALL ON FUNCTION {DROP} FROM PUBLIC"]
+
+
+def _named(tables: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in tables)
 
 
 def _gone(schema: str) -> list[str]:

@@ -21,39 +21,21 @@ from sqlalchemy.pool import NullPool
 
 from db.engine import engine_url
 from db.locks import MIGRATION_LOCK
-from db.migrations.auditing import QUEUE, REVIEW
-from db.migrations.debugging import COUNT, TRIM
-from db.migrations.paging import READS_ENSURE, SESSIONS_SWEEP
-from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, SCRIPTS
-from db.migrations.primaries import HOLD, SEEN
-from db.migrations.retaining import DROP, FORGET, SHED
-from db.migrations.usage import ROLL_UP
-from db.models import BESIDE_RECORD, OF_PAGES, Base
+from db.migrations import rights
+from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, SCRIPTS, is_before_release
+from db.migrations.rights import BESIDES, LOGINS, READER, ROLES, WRITER
+from db.models import Base
+from db.primaries import SEEN
 
 WAIT_S = 120
 _PAUSE_S = 0.1
 LOCK_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_S = 600
-WRITER = "sluice_writer"
-"""Role of audit writers: may read, insert and make partitions; may not change or delete. Grant it to their login."""
-READER = "sluice_reader"
-"""Role of gateways, of policy workers and of the process of the pages: may read. Grant it to their logins."""
-REVIEWER = "sluice_reviewer"
-"""Role of the audit API besides: may add reviews, by a function. Grant it to the login of the pages."""
-NOTER = "sluice_noter"
-"""Role of whoever shows content besides: may note that it was read. Grant it to the login of the pages."""
-PAGES = "sluice_page_server"
-"""Role of the pages besides: may keep logins, labels and switches of debug logs. Grant it to their login."""
-ROLES = (WRITER, READER, REVIEWER, NOTER, PAGES)
-LOGINS = {"gateway": READER, "policy": READER, "audit": WRITER, "pages": READER}
-"""Who gets a login `sluice_...` of its own, and with which role; judges need no database."""
-BESIDES = {"pages": (REVIEWER, NOTER, PAGES)}
-"""Which roles it gets besides."""
 
 _WIDE = f"""
     SELECT l.rolname AS login, g.rolname AS role, l.rolsuper,
         coalesce(array_agg(t.oid::regclass::text ORDER BY 1) FILTER (WHERE has_table_privilege(l.oid, t.oid, 'UPDATE, DELETE, TRUNCATE')
-            OR (g.rolname = '{READER}' AND t.relname NOT IN {OF_PAGES} AND has_table_privilege(l.oid, t.oid, 'INSERT'))
+            OR (g.rolname = '{READER}' AND t.relname NOT IN {rights.OF_PAGES} AND has_table_privilege(l.oid, t.oid, 'INSERT'))
             OR pg_has_role(l.oid, t.relowner, 'MEMBER')),
             '{{}}') AS tables
     FROM pg_roles l JOIN pg_auth_members m ON m.member = l.oid JOIN pg_roles g ON g.oid = m.roleid AND g.rolname IN ('{WRITER}', '{READER}')
@@ -114,7 +96,7 @@ def upgrade(
                 for role in BESIDES.get(name, ()):
                     connection.exec_driver_sql(f"GRANT {role} TO sluice_{name}")
             if retains is not None and connection.execute(text("SELECT to_regrole(:role) IS NOT NULL"), {"role": WRITER}).scalar():
-                right = f"EXECUTE ON FUNCTION {SHED}, {FORGET}, {DROP}"
+                right = f"EXECUTE ON FUNCTION {rights.RETENTION}"
                 connection.exec_driver_sql(f"GRANT {right} TO {WRITER}" if retains else f"REVOKE {right} FROM {WRITER}")
             connection.execute(text(_FIRST_PARTITIONS), {"days": first_days})
             connection.execute(text(_FIRST_READS), {"months": min(first_days, FIRST_MONTHS)})
@@ -166,9 +148,9 @@ def identity(url: str) -> str:
 
 def primary_seen(url: str, number: int | None, run_id: str) -> int | None:
     """Return None where the database holds a later primary of Redis than the one of that number and run id, `SECOND` where that one is of a
-    second Sluice, and 0 otherwise. A database that is behind does not know: 0."""
+    second Sluice, and 0 otherwise. One that was never migrated, or before 0.2.0, does not know: 0."""
     with _plain_connection(url) as connection:
-        if (current(url) or "") < "0027":
+        if is_before_release(current(url) or "0"):
             return 0
         found: int | None = connection.exec_driver_sql(SEEN, (number, run_id)).one().number
         return found
@@ -206,7 +188,7 @@ def _grant(connection: Connection) -> None:
                 _log.info("role not made: the migrating user may not create roles", extra={"action": "grant", "role": role})
                 continue
             _make_role(connection, role)
-        for statement in _rights(role):
+        for statement in rights.statements(role):
             connection.execute(text(statement))
 
 
@@ -224,24 +206,3 @@ def _make_login(connection: Connection, login: str, role: str, password: str) ->
     connection.exec_driver_sql(f"ALTER ROLE {login} LOGIN PASSWORD '{digest}'")
     connection.exec_driver_sql(f"GRANT {role} TO {login}")
 
-
-def _rights(role: str) -> list[str]:
-    if role == REVIEWER:
-        return [f"GRANT EXECUTE ON FUNCTION {REVIEW} TO {role}"]
-    if role == NOTER:
-        return [f"GRANT INSERT ON reads TO {role}"]
-    if role == PAGES:
-        return [
-            f"GRANT SELECT, INSERT ON page_sessions TO {role}", f"GRANT UPDATE (seen_at, until) ON page_sessions TO {role}",
-            f"GRANT INSERT ON labels, debug_switches TO {role}", f"GRANT EXECUTE ON FUNCTION {SESSIONS_SWEEP} TO {role}",
-        ]  # fmt: skip
-    call_tables = ", ".join(table for table in Base.metadata.tables if table not in ("api_keys", "page_sessions"))
-    rights = [f"GRANT SELECT ON {call_tables}, call_log, tool_call_log, chunk_log, alembic_version TO {role}"]
-    if role == READER:
-        return [*rights, f"GRANT SELECT ON api_keys TO {role}"]
-    return [
-        *rights,
-        f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t not in ('redactions', 'identity', *BESIDE_RECORD))} TO {role}",
-        f"GRANT EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer), sluice_ensure_partitions(date, integer, text) TO {role}",
-        f"GRANT EXECUTE ON FUNCTION {QUEUE}, {ROLL_UP}, {READS_ENSURE}, {COUNT}, {TRIM}, {HOLD} TO {role}",
-    ]

@@ -16,17 +16,28 @@ FIRST_MONTHS = 2
 """Months whose partitions of `reads` are."""
 
 
+def revisions() -> list[str]:
+    """Return the names of all migrations, the oldest first: `r` and a number that goes up."""
+    return sorted(path.name.partition("_")[0] for path in (SCRIPTS / "versions").glob("r[0-9]*.py"))
+
+
 @functools.cache
 def newest() -> str:
-    """Return the newest migration that this process came with; files that change later are not its own. Names are numbers that go up."""
-    return max(path.name.partition("_")[0] for path in (SCRIPTS / "versions").glob("[0-9]*.py"))
+    """Return the newest migration that this process came with; files that change later are not its own."""
+    return revisions()[-1]
+
+
+def is_before_release(revision: str) -> bool:
+    """Does a database at this migration come from before 0.2.0, the first release? Those migrations were called by numbers alone, and
+    none of ours goes on from them."""
+    return revision.isdigit()
 
 
 def digest() -> str:
     """Return a digest of the migrations of this installation, and of the modules here that make their statements; empty when they are not
     there."""
     found = hashlib.sha256()
-    paths = sorted((SCRIPTS / "versions").glob("*.py"))
+    paths = sorted((SCRIPTS / "versions").glob("r[0-9]*.*"))
     for path in (*paths, *sorted(Path(__file__).parent.glob("*.py"))):
         found.update(path.read_bytes())
     return found.hexdigest() if paths else ""

@@ -1,17 +1,18 @@
-"""Steps of every migration that adds columns in a new version of the sealed form (`db.columns`): the columns, the version for which seals
-are now made, and the function that redacts a call. A version never changes, so a migration that names one does the same at any later time.
+"""The functions of the database that go through all tables that seals cover, written from the columns of a version of the sealed form.
+
+A version never changes, so a migration that names one makes the same at any later time. One that adds a version makes the columns and tables
+(`change_briefly`), lets `seals.made_for` have that version as its default, and makes these functions anew. Must not know: connections.
 """
 
-from alembic.operations import Operations
+from collections.abc import Iterator
 
 from db.canonical import FORMS, REDACTED, Form
-from db.columns import TABLES, CallTable, Stored
-from db.locks import SEAL_LOCK as SEAL_LOCK
-from db.migrations.indexing import change_briefly
+from db.locks import SEAL_LOCK
+from db.migrations import dropping
+from db.removal import SHEDDABLE
 
-"""Advisory lock of whoever adds a seal, redacts or drops."""
-_WITH_MADE_FOR = 4
-"""The version with which seals began to say for which version the tables were."""
+BESIDE = ("seal_rows", "redactions", "histories", "debug_logs")
+"""Tables with partitions by day that seals do not cover."""
 # Hashes first, then the content goes, then the salt: with it goes the way to try out what a hash may be of.
 # -1: no such call; -2: the call is still open.
 _REDACT = """
@@ -77,74 +78,44 @@ _STEP = """
     total := total + n;
     UPDATE {schema}.{table} t SET {emptied} WHERE t.call_id = given{but};
 """
-_LATER = "SELECT EXISTS (SELECT FROM seals WHERE form >= %s)"
+# The newest seal of each call says in which version its rows are hashed; of a redacted call the salt is gone and the hashes are kept.
+_KEEP = """
+CREATE OR REPLACE FUNCTION sluice_keep_digests(parent text, low uuid, high uuid) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    kept bigint := 0;
+BEGIN
+{steps}
+    RETURN kept;
+END
+$$
+"""
+_KEEP_STEP = """
+    IF parent = '{table}' THEN
+        INSERT INTO {schema}.kept_digests (call_id, place, rows, sha256)
+            SELECT x.call_id, {place}, count(*), sha256(string_agg(x.h, ''::bytea ORDER BY {order})) FROM (
+                SELECT t.call_id, {key}{hashed} AS h FROM (
+                    SELECT DISTINCT ON (n.call_id) n.call_id, n.form, (SELECT o.salt FROM {schema}.seal_rows o
+                        WHERE o.call_id = n.call_id AND o.salt IS NOT NULL ORDER BY o.part DESC LIMIT 1) AS salt
+                    FROM {schema}.seals n WHERE n.call_id >= low AND n.call_id < high AND n.part >= 0 ORDER BY n.call_id, n.part DESC
+                ) s JOIN {schema}.{table} t ON t.call_id = s.call_id
+                LEFT JOIN {schema}.redactions r ON r.call_id = t.call_id AND r.table_name = '{table}' AND r.row_key = {key_sql}
+                WHERE t.call_id >= low AND t.call_id < high
+            ) x GROUP BY x.call_id
+            ON CONFLICT (call_id, place) DO UPDATE SET rows = excluded.rows, sha256 = excluded.sha256;
+        GET DIAGNOSTICS kept = ROW_COUNT;
+    END IF;"""
 
 
-def first_columns() -> dict[str, str]:
-    """Return the columns behind `call_id` of each table, and its key, as the first migration made them."""
-    return {table.name: definition(table) for table in tables_of(1)}
-
-
-def definition(table: CallTable) -> str:
-    """Return a table's columns behind `call_id`, and its key, as they were when it was new."""
-    columns = [f"{column.name} {column.kind}{_default(column)}" for column in table.columns if column.mark.since <= table.since]
-    return ", ".join([*columns, f"PRIMARY KEY ({', '.join(['call_id', *(column.name for column in table.key)])})"])
-
-
-def tables_of(version: int) -> list[CallTable]:
-    """Return the tables that this version of the form covers."""
-    return [table for table in TABLES if table.since <= version]
-
-
-def names_of(version: int) -> list[str]:
-    """Return the names of all partitioned tables there are in this version: those of seals came with the first."""
-    return [*(table.name for table in tables_of(version)), "seal_rows", "redactions"]
-
-
-def add_columns(op: Operations, version: int) -> None:
-    """Add the columns that this version of the form covers first."""
-    for table, columns in _of_version(version):
-        added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column.name} {column.kind}{_default(column)}" for column in columns)
-        change_briefly(op, f"ALTER TABLE {table.name} {added}")
-    if version >= _WITH_MADE_FOR:
-        change_briefly(op, f"ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT {version}")
-    make_redaction(op, version)
-
-
-def drop_columns(op: Operations, version: int) -> bool:
-    """Drop them, unless there are seals over them: without what they cover they would never hold again. Nobody is in their way."""
-    if version > _WITH_MADE_FOR:
-        op.execute(f"ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT {version - 1}")
-    if are_seals_from(op, version):
-        return False
-    make_redaction(op, version - 1)
-    # as views read them, blocks behind tool calls: in another order a reader and this would wait for each other
-    for table, columns in sorted(_of_version(version), key=lambda one: one[0].name == "blocks"):
-        op.execute(f"ALTER TABLE {table.name} {', '.join(f'DROP COLUMN {column.name}' for column in columns)}")
-    return True
-
-
-def are_seals_from(op: Operations, version: int) -> bool:
-    """Are there seals of this version or a later one?"""
-    return bool(op.get_bind().exec_driver_sql(_LATER, (version,)).scalar_one())
-
-
-def make_redaction(op: Operations, version: int) -> None:
-    """Make the function that empties what this version covers, and keeps the hashes of it."""
-    schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
-    steps = "".join(_step(schema, form, version) for form in FORMS)
-    op.execute(_REDACT.format(schema=schema, lock=SEAL_LOCK, steps=steps))
-
-
-def _of_version(version: int) -> list[tuple[CallTable, list[Stored]]]:
-    found = [(table, [column for column in table.columns if column.mark.since == version]) for table in TABLES]
-    return [(table, columns) for table, columns in found if columns]
-
-
-def _default(column: Stored) -> str:
-    if column.is_nullable:
-        return ""
-    return " NOT NULL" if column.default is None else f" NOT NULL DEFAULT '{column.default}'"
+def functions(schema: str, version: int) -> list[str]:
+    """Return the statements that make the functions for this version; nobody may run them until they get the right."""
+    redaction = "".join(_step(schema, form, version) for form in FORMS if form.since <= version)
+    made = [
+        _REDACT.format(schema=schema, lock=SEAL_LOCK, steps=redaction),
+        _KEEP.format(steps="".join(_keep_steps(schema, version))),
+        "REVOKE ALL ON FUNCTION sluice_redact(uuid, text), sluice_keep_digests(text, uuid, uuid) FROM PUBLIC",
+    ]
+    return [*made, *dropping.functions(schema, version, BESIDE)]
 
 
 def _step(schema: str, form: Form, version: int) -> str:
@@ -154,3 +125,25 @@ def _step(schema: str, form: Form, version: int) -> str:
     hashes = form.contents_sql(version, salt="salt")
     made = _STEP.format(schema=schema, table=form.table, key=form.key_sql, hashes=hashes, emptied=emptied, but=but)
     return made if content else ""
+
+
+def _keep_steps(schema: str, version: int) -> Iterator[str]:
+    for place, form in enumerate(FORMS):
+        if form.table in SHEDDABLE:
+            key = "".join(f't."{name}", ' for name, _ in form.key)
+            order = ", ".join(f'x."{name}"' for name, _ in form.key) or "x.call_id"
+            yield _KEEP_STEP.format(
+                schema=schema, table=form.table, place=place, key=key, order=order, key_sql=form.key_sql, hashed=_hashed(form, version)
+            )
+
+
+def _hashed(form: Form, version: int) -> str:
+    """The hash of a row `t`, in the version of the seal `s`."""
+    assert form.table != REDACTED
+    by_cover: dict[tuple[int, int], list[int]] = {}
+    for one in range(1, version + 1):
+        by_cover.setdefault(form.counts[one], []).append(one)
+    hashes = {tuple(of): form.hash_sql(form.redacted_sql(max(of)), max(of)) for of in by_cover.values()}
+    *before, last = hashes.items()
+    cases = " ".join(f"WHEN s.form IN ({', '.join(map(str, of))}) THEN {hashed}" for of, hashed in before)
+    return f"CASE {cases} ELSE {last[1]} END" if cases else last[1]

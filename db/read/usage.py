@@ -1,4 +1,4 @@
-"""What calls came to, by day, key, model, policy and revision: sums of closed hours from tables (`db.migrations.usage`), and what is newer
+"""What calls came to, by day, key, model, policy and revision: sums of closed hours from tables (`db.figures`), and what is newer
 than those from the record itself, by the same function of the database.
 
 An hour is that in which the call began. What is newer is left out, and that is said, where it is too many calls to be counted at once.
@@ -14,8 +14,8 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from db.figures import GROUPS, MS_CLASSES, MS_RATIO, SUMS
 from db.filters import created_at, first_id, parse_filters
-from db.migrations.usage import GROUPS, MS_CLASSES, MS_RATIO, SUMS
 from db.read.counts import parse_by
 from db.read.items import JsonObject, time
 from db.read.queries import reading

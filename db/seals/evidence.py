@@ -69,7 +69,7 @@ def _make(connection: psycopg.Connection, call_id: UUID, block: int, size: int |
     if not any(table.rows for table in found if table.name in ("blocks", "tool_calls")):
         raise NotFound(f"call {call_id} has no block {block}", param="block")
     made = Evidence(
-        call_id, block, salt, tuple(found), seal.position, seal.part, seal.at, max(seal.form, 1), seal.note, (), text
+        call_id, block, salt, tuple(found), seal.position, seal.part, seal.at, seal.form, seal.note, (), text
     )  # fmt: skip
     if made.sha256 != seal.sha256:
         raise no_evidence(f"what is on record of the call does not fit its seal: run `sluice audit verify --call {call_id}`")
@@ -103,7 +103,7 @@ def _sealed(connection: psycopg.Connection, call_id: UUID) -> tuple[_SealOf, byt
         raise no_evidence(
             f"the content of the call was deleted on {redacted[0].astimezone(UTC):%Y-%m-%d} (redacted), and with it the salt of its hashes"
         )
-    if not 0 <= seal.form <= VERSION:
+    if not 1 <= seal.form <= VERSION:
         raise no_evidence(f"its seal is of a version that this one does not know (it knows up to {VERSION}): use the newest Sluice")
     salt = connection.execute(_SALT, (call_id,), binary=True).fetchone()
     if salt is None:

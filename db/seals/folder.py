@@ -28,7 +28,8 @@ from db.canonical import FORMS, VERSION, Form, Row, digests_hash, digests_of, ho
 from db.filters import first_id
 from db.seals import checkpoints
 from db.seals.merkle import HASH, leaf_hash, root_beside
-from db.seals.shed import PART, strange, with_kept
+from db.removal import PART_SHED
+from db.seals.shed import strange, with_kept
 from db.seals.verify_rows import Part, Sealed, older_fits
 
 KIND = "sluice archive 1"
@@ -204,7 +205,7 @@ def _read_gone(given: Sequence[dict[str, Any]], high: UUID) -> dict[int, int]:
     found = {}
     for one in given:
         bound = UUID(one["call_id"])
-        if one["part"] != PART or bound < high:
+        if one["part"] != PART_SHED or bound < high:
             raise Damaged("what it says went in order went of other days")
         if problem := strange(bound, one["part"], datetime.fromisoformat(one["at"])):
             raise Damaged(f"the leaf at position {one['position']} is no lawful one: {problem}")
@@ -256,7 +257,7 @@ def _sealed(line: dict[str, Any]) -> Sealed:
     kept = {int(place): (int(n), bytes.fromhex(digest)) for place, n, digest in (one.split(" ") for one in line["kept"])}
     parts = [
         Part(
-            one["position"], one["part"], one["form"], None, False, one["counts"], bytes.fromhex(one["sha256"]), True,
+            one["position"], one["part"], one["form"], one["form"], False, one["counts"], bytes.fromhex(one["sha256"]), True,
             bytes.fromhex(one["marks"]),
         ) for one in line["parts"]
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Taking content out of the record in a way that shows: redaction of a call, and the end of retention. For the owner of the tables.
 
-The work is done by two functions in the database that writers and readers may not call (alembic/versions/0004).
+The work is done by two functions in the database that writers and readers may not call (`db.migrations.sealed`).
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ from db.canonical import FORMS
 from db.clocks import today
 from db.filters import created_at, first_id
 from db.link import conninfo
-from db.migrations.dropping import LET_GO, compared
-from db.migrations.retaining import CAME_MEANWHILE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
+from db.migrations.dropping import compared
+from db.removal import CAME_MEANWHILE, LET_GO, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
 from db.seals.seal import Sealer
 from db.seals.verify_tree import find_dropped
 from db.text import to_column

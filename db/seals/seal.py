@@ -19,7 +19,7 @@ from uuid import UUID
 import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from db.canonical import BESIDE, EVENTS, FORMS, HASH, IS_BESIDE, VERSION, Form, call_hash, marks, seal_leaf, uncovered_sql
+from db.canonical import EVENTS, FORMS, HASH, IS_BESIDE, VERSION, Form, call_hash, marks, seal_leaf, uncovered_sql
 from db.holes import KIND, SUMS, Found, find_holes, mark, values_of
 from db.link import conninfo, cut
 from db.locks import SEAL_LOCK
@@ -67,8 +67,8 @@ SELECT DISTINCT s.call_id FROM seals s WHERE {IS_BESIDE} AND s.part >= 0
     AND NOT EXISTS (SELECT FROM seals n WHERE n.call_id = s.call_id AND n.part > s.part)
     AND ({" OR ".join(
         f"(s.form = {version} AND EXISTS (SELECT FROM {form.table} t WHERE t.call_id = s.call_id AND ({form.later_sql(version)})))"
-        for version in range(BESIDE, VERSION) for form in FORMS if form.later(version)
-    )}) ORDER BY s.call_id LIMIT %(limit)s
+        for version in range(1, VERSION) for form in FORMS if form.later(version)
+    ) or "false"}) ORDER BY s.call_id LIMIT %(limit)s
 """.encode()  # fmt: skip
 
 

@@ -13,16 +13,12 @@ from uuid import UUID
 import psycopg
 
 from db.canonical import FORMS, Digest
-from db.migrations.retaining import GONE, SHEDDABLE
+from db.removal import GONE, PART_SHED, SHEDDABLE
 from db.seals.findings import Damage, Finding
 
-PART = -2
-"""`seals.part` of such a leaf. Its call id is the bound, with the table's place from 1 on in the last two bytes."""
 _PLACES = frozenset(place for place, form in enumerate(FORMS) if form.table in SHEDDABLE)
 _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CLOCKS = timedelta(hours=1)
-"""By so much the clock of who drops whole days may be ahead of the server's: before migration 0025 only the command compared the day."""
 _LEAVES: LiteralString = "SELECT call_id, position FROM seals WHERE part = -2 ORDER BY call_id"
 _GONE: LiteralString = "SELECT call_id, part, at, position FROM seals WHERE part < 0 AND call_id > %s ORDER BY call_id"
 _KEPT: LiteralString = "SELECT call_id, place, rows, sha256 FROM kept_digests WHERE call_id >= %s AND call_id <= %s"
@@ -60,12 +56,12 @@ def strange(call_id: UUID, part: int, at: datetime) -> str:
     """Say why no lawful step wrote this leaf; empty: one may have. Who may write to the tables can add a leaf of any table and time."""
     ms, low = call_id.int >> 80, call_id.int & (1 << 80) - 1
     place = (low & 0xFFFF) - 1
-    if part == PART and place not in _PLACES:
+    if part == PART_SHED and place not in _PLACES:
         return f"it says that rows of {name_of(place)} went, of which none go by themselves"
     # the last two bytes of a leaf of whole days count those of the same day
     if ms % _DAY_MS or low >> 16:
         return "it says that rows went up to a time at which no day (UTC) begins"
-    if timedelta(milliseconds=ms) > at - _EPOCH + (_CLOCKS if part == GONE else timedelta(0)):
+    if timedelta(milliseconds=ms) > at - _EPOCH:
         return "it says that rows went of a day that was not over"
     return ""
 
@@ -75,7 +71,7 @@ def find_strange(connection: psycopg.Connection, low: UUID) -> Iterator[Finding]
     with connection.cursor("gone_leaves", binary=True) as cursor:
         cursor.execute(_GONE, (low,))
         for call_id, part, at, position in cursor:
-            problem = strange(call_id, part, at) if part in (GONE, PART) else ""
+            problem = strange(call_id, part, at) if part in (GONE, PART_SHED) else ""
             if problem:
                 yield Finding(Damage.ALTERED, problem, table="seals", row=str(position))
 

@@ -37,7 +37,7 @@ def seals_of(database_url: str, call_id: UUID, *, within_s: float = 15.0) -> lis
         rows = connection.execute(_SEALS, (call_id,), binary=True).fetchall()
     return [
         {
-            "position": position, "part": part, "at": at, "note": note, "form": max(form, 1), "sha256": digest.hex(),
+            "position": position, "part": part, "at": at, "note": note, "form": form, "sha256": digest.hex(),
             "counts": [[table.table, count] for table, count in zip(FORMS, counts, strict=False)], "rows": sum(counts), "checkpoint": size,
         }
         for position, part, at, counts, digest, note, form, size in rows

@@ -13,7 +13,6 @@ from uuid import UUID
 import psycopg
 
 from db.canonical import (
-    BESIDE,
     FORMS,
     HASH,
     IS_BESIDE,
@@ -44,7 +43,7 @@ SEALED_WITHIN = timedelta(days=1)
 """Sealers seal every call some hours after its beginning at the latest, and write no checkpoint before they did."""
 LOWEST, HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 _SEALS = f"""
-SELECT s.call_id, s.position, s.part, s.form, s.made_for, coalesce({IS_BESIDE}, false), s.counts, s.sha256,
+SELECT s.call_id, s.position, s.part, s.form, s.made_for, {IS_BESIDE}, s.counts, s.sha256,
     r.part IS NOT NULL, r.salt, r.marks
 FROM seals s LEFT JOIN seal_rows r ON r.call_id = s.call_id AND r.part = s.part
 WHERE s.part >= 0 AND s.call_id >= %s AND s.call_id < %s ORDER BY s.call_id, s.part
@@ -60,8 +59,8 @@ class Part:
     part: int
     form: int
     """The version of the form in which it was made."""
-    made_for: int | None
-    """The version that the tables had then, if that is known."""
+    made_for: int
+    """The version that the tables had then."""
     is_beside: bool
     """Did whoever made it know fewer columns than the tables had?"""
     counts: list[int]
@@ -103,7 +102,7 @@ class Sealed:
     @property
     def is_known(self) -> bool:
         """Are all its seals of a version that this code knows, made for tables that it knows?"""
-        return all(BESIDE <= p.form <= (p.form if p.made_for is None else p.made_for) <= VERSION for p in self.parts)
+        return all(1 <= p.form <= p.made_for <= VERSION for p in self.parts)
 
 
 def check_rows(
@@ -140,7 +139,7 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
                 calls.append(Sealed(call_id))
             counts = [count or 0 for count in counts]
             calls[-1].parts.append(Part(position, part, form, made_for, is_beside, counts, digest, is_kept, kept or b""))
-            if BESIDE <= form <= VERSION:
+            if 1 <= form <= VERSION:
                 calls[-1].hashes.setdefault(form, [bytearray() for _ in FORMS])
             calls[-1].salt = salt or calls[-1].salt
     if calls:

@@ -1,4 +1,4 @@
-"""Makes the figures of an hour anew, by the functions that the database has for it (`db.migrations.usage`).
+"""Makes the figures of an hour anew, by the functions that the database has for it.
 
 One audit writer at a time does: who holds the advisory lock for its connection. Must not know: Redis.
 """

