@@ -5,7 +5,7 @@ Those stand here and not with the command that starts everything, so that no way
 
 from typing import Any
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """As in pyproject.toml."""
 DESTRUCTIVE = {
     # anywhere in the command: options may stand behind names, and a line may go on behind a backslash

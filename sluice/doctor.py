@@ -101,7 +101,7 @@ def check_database(url: str) -> list[str]:
     """Check that PostgreSQL answers and stands at the newest migration, or a newer one. Raises Unavailable or NotFit."""
     from db.migrations import migrate
 
-    found = _ask_database(url, lambda: migrate.current(url))
+    found = _revision(url)
     if found is None:
         raise NotFit(f"the database at {place(url)} is not set up: run `sluice migrate`")
     if found > (head := migrate.head()):
@@ -109,6 +109,22 @@ def check_database(url: str) -> list[str]:
     if found != head:
         raise NotFit(f"the database at {place(url)} stands at migration {found}, this Sluice needs {head}: run `sluice migrate`")
     return _check_pooler(url)
+
+
+def _revision(url: str) -> str | None:
+    """Return at which migration the database stands; None: it was never migrated. Raises Unavailable, and NotFit for one from before the
+    first release."""
+    from db.migrations import migrate
+    from db.migrations.place import is_before_release
+
+    found = _ask_database(url, lambda: migrate.current(url))
+    if found and is_before_release(found):
+        raise NotFit(
+            f"the database at {place(url)} was made by a Sluice before 0.2.0, the first release, and cannot be brought up to this one: begin "
+            "with a new one (`make up DATA_DIR=FOLDER` with another folder, or an empty database in SLUICE_DATABASE_URL), and export the old "
+            "record with the version that made it (`sluice audit export`)"
+        )
+    return found
 
 
 def _check_pooler(url: str) -> list[str]:
@@ -129,10 +145,10 @@ def _check_pooler(url: str) -> list[str]:
 
 def check_database_live(url: str) -> list[Checked]:
     """Make every check of `sluice.live_database`; like `check_all`. Nothing of a database that is not set up, which `check_all` reports."""
-    from db.migrations import migrate
+    from db.migrations import migrate, schema
     from sluice.live_database import CHECKS
 
-    if not _ask_database(url, lambda: migrate.current(url)):
+    if (_ask_database(url, lambda: migrate.current(url)) or "") < schema.FIRST:
         return []
     found = []
     for name, check in CHECKS.items():
@@ -224,7 +240,7 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None, *, re
     """Bring the database to the newest migration, and make the logins that have a password. Raises Unavailable or NotFit."""
     from db.migrations import migrate
 
-    found, head = _ask_database(url, lambda: migrate.current(url)), migrate.head()
+    found, head = _revision(url), migrate.head()
     if found is not None and found > head:
         raise NotFit(
             f"the database at {place(url)} stands at migration {found}, made by a newer Sluice; this one knows {head} and cannot take it "

@@ -2,7 +2,8 @@
 --
 -- Names in functions are qualified and their search_path is fixed, so that a caller's temporary table cannot stand in for one of ours.
 -- `public` there stands for the schema in which the migrating user makes tables: the migration puts its name in. Who may do what is
--- granted after each migration (db/migrations/rights.py).
+-- granted after each migration (db/migrations/rights.py). The functions that go through all tables of a call are written from their columns
+-- (db/migrations/sealed.py).
 --
 -- The record is append-only: a verdict, a release and an end are rows of their own, joined by the views. Every table of a call is
 -- partitioned by call_id, a UUIDv7 and so ordered by time: a lookup by call reads one partition. Model output is bytea.
@@ -634,76 +635,9 @@ LEFT JOIN blocks b ON b.call_id = k.call_id AND b.block = k.block
 LEFT JOIN ends e ON e.call_id = k.call_id;
 
 
--- === Partitions. A migration that adds a table of calls makes these anew.
+-- === Partitions of months
 
--- A day whose rows already lie in the default partition stays there: moving them would lock the table under traffic.
-CREATE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
-DECLARE
-    made integer := 0;
-    parent text;
-    day date;
-    part text;
-    low uuid;
-    high uuid;
-    taken boolean;
-BEGIN
-    IF days NOT BETWEEN 0 AND 400 THEN
-        RAISE EXCEPTION 'days must be from 0 to 400' USING ERRCODE = '22023';
-    END IF;
-    PERFORM pg_advisory_xact_lock(7310581202);
-    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs'] LOOP
-        FOR step IN 0 .. days - 1 LOOP
-            day := first + step;
-            part := parent || '_' || to_char(day, 'YYYYMMDD');
-            CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
-            low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-            high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-            EXECUTE format('SELECT EXISTS (SELECT 1 FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2)', parent || '_default')
-                INTO taken USING low, high;
-            CONTINUE WHEN taken;
-            EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF public.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
-            made := made + 1;
-        END LOOP;
-    END LOOP;
-    RETURN made;
-END
-$$;
-
--- One table at a time: who makes them holds no table while it waits for another, so nobody can deadlock with it. It locks its table before
--- it looks into the default partition, so that both are locked in the order in which readers lock them.
-CREATE FUNCTION sluice_ensure_partitions(first date, days integer, parent text) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
-DECLARE
-    made integer := 0;
-    day date;
-    part text;
-    low uuid;
-    high uuid;
-    taken boolean;
-BEGIN
-    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions', 'histories', 'debug_logs']) THEN
-        RAISE EXCEPTION 'days must be from 0 to 400, of a table of calls' USING ERRCODE = '22023';
-    END IF;
-    PERFORM pg_advisory_xact_lock(7310581202);
-    FOR step IN 0 .. days - 1 LOOP
-        day := first + step;
-        part := parent || '_' || to_char(day, 'YYYYMMDD');
-        CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
-        EXECUTE format('LOCK TABLE ONLY public.%I IN ACCESS EXCLUSIVE MODE', parent);
-        low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-        high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-        EXECUTE format('SELECT EXISTS (SELECT 1 FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2)', parent || '_default')
-            INTO taken USING low, high;
-        CONTINUE WHEN taken;
-        EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF public.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
-        made := made + 1;
-    END LOOP;
-    RETURN made;
-END
-$$;
-
--- A month whose rows already lie in the default partition stays there.
+-- A month whose rows already lie in the default partition stays there: moving them would lock the table under traffic.
 CREATE FUNCTION sluice_ensure_reads(first date, months integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' SET timezone = 'UTC' AS $$
 DECLARE
@@ -733,8 +667,7 @@ END
 $$;
 
 
--- === What takes rows away, for the owner of the tables and for who has the right. The functions that go through all tables that seals cover
--- are written from their columns: sluice_redact, sluice_keep_digests and sluice_drop_before (db/migrations/sealed.py).
+-- === What takes rows of single tables away, for the owner of the tables and for who has the right
 
 -- Takes the rows of one table until a day. Rows are hashed before the lock for which sealing waits: a day may take a minute. What was sealed
 -- meanwhile is looked for under it, and what was inserted meanwhile under a lock of the days that go: as many rows go as were hashed, and
@@ -1178,8 +1111,6 @@ $$;
 -- === Nobody may run what writes or deletes until he gets the right
 
 REVOKE ALL ON FUNCTION
-    sluice_ensure_partitions(date, integer),
-    sluice_ensure_partitions(date, integer, text),
     sluice_ensure_reads(date, integer),
     sluice_shed(text, date, text),
     sluice_forget(text, date),

@@ -1,4 +1,4 @@
-"""The functions of the database that go through all tables that seals cover, written from the columns of a version of the sealed form.
+"""The functions of the database that go through all tables of a call, written from their columns in a version of the sealed form.
 
 A version never changes, so a migration that names one makes the same at any later time. One that adds a version makes the columns and tables
 (`change_briefly`), lets `seals.made_for` have that version as its default, and makes these functions anew. Must not know: connections.
@@ -7,12 +7,81 @@ A version never changes, so a migration that names one makes the same at any lat
 from collections.abc import Iterator
 
 from db.canonical import FORMS, REDACTED, Form
-from db.locks import SEAL_LOCK
+from db.locks import PARTITIONS_LOCK, SEAL_LOCK
 from db.migrations import dropping
 from db.removal import SHEDDABLE
 
 BESIDE = ("seal_rows", "redactions", "histories", "debug_logs")
 """Tables with partitions by day that seals do not cover."""
+# A day whose rows already lie in the default partition stays there: moving them would lock the table under traffic.
+_ENSURE_ALL = """
+CREATE OR REPLACE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+DECLARE
+    made integer := 0;
+    parent text;
+    day date;
+    part text;
+    low uuid;
+    high uuid;
+    taken boolean;
+BEGIN
+    IF days NOT BETWEEN 0 AND 400 THEN
+        RAISE EXCEPTION 'days must be from 0 to 400' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock({lock});
+    FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
+        FOR step IN 0 .. days - 1 LOOP
+            day := first + step;
+            part := parent || '_' || to_char(day, 'YYYYMMDD');
+            CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
+            low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+            high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+            EXECUTE format('SELECT EXISTS (SELECT 1 FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2)', parent || '_default')
+                INTO taken USING low, high;
+            CONTINUE WHEN taken;
+            EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF {schema}.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
+            made := made + 1;
+        END LOOP;
+    END LOOP;
+    RETURN made;
+END
+$$
+"""
+# One table at a time: who makes them holds no table while it waits for another, so nobody can deadlock with it. It locks its table before it
+# looks into the default partition, so that both are locked in the order in which readers lock them.
+_ENSURE = """
+CREATE OR REPLACE FUNCTION sluice_ensure_partitions(first date, days integer, parent text) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+DECLARE
+    made integer := 0;
+    day date;
+    part text;
+    low uuid;
+    high uuid;
+    taken boolean;
+BEGIN
+    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY[{tables}]) THEN
+        RAISE EXCEPTION 'days must be from 0 to 400, of a table of calls' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock({lock});
+    FOR step IN 0 .. days - 1 LOOP
+        day := first + step;
+        part := parent || '_' || to_char(day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
+        EXECUTE format('LOCK TABLE ONLY {schema}.%I IN ACCESS EXCLUSIVE MODE', parent);
+        low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+        high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+        EXECUTE format('SELECT EXISTS (SELECT 1 FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2)', parent || '_default')
+            INTO taken USING low, high;
+        CONTINUE WHEN taken;
+        EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF {schema}.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+END
+$$
+"""
 # Hashes first, then the content goes, then the salt: with it goes the way to try out what a hash may be of.
 # -1: no such call; -2: the call is still open.
 _REDACT = """
@@ -109,11 +178,14 @@ _KEEP_STEP = """
 
 def functions(schema: str, version: int) -> list[str]:
     """Return the statements that make the functions for this version; nobody may run them until they get the right."""
+    tables = ", ".join(f"'{name}'" for name in (*(form.table for form in FORMS if form.since <= version), *BESIDE))
     redaction = "".join(_step(schema, form, version) for form in FORMS if form.since <= version)
     made = [
+        *(one.format(schema=schema, lock=PARTITIONS_LOCK, tables=tables) for one in (_ENSURE_ALL, _ENSURE)),
         _REDACT.format(schema=schema, lock=SEAL_LOCK, steps=redaction),
         _KEEP.format(steps="".join(_keep_steps(schema, version))),
-        "REVOKE ALL ON FUNCTION sluice_redact(uuid, text), sluice_keep_digests(text, uuid, uuid) FROM PUBLIC",
+        "REVOKE ALL ON FUNCTION sluice_ensure_partitions(date, integer), sluice_ensure_partitions(date, integer, text), "
+        "sluice_redact(uuid, text), sluice_keep_digests(text, uuid, uuid) FROM PUBLIC",
     ]
     return [*made, *dropping.functions(schema, version, BESIDE)]
 

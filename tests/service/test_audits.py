@@ -19,8 +19,6 @@ import db.read.draws
 import db.read.queries
 from db.filters import Filters
 from db.link import conninfo
-from db.migrations.auditing import MAX_REVIEWS
-from db.migrations.migrate import downgrade, schema_diff, upgrade
 from db.read.queries import AuditReader
 from db.seals.redact import drop_before, redact
 from db.seals.seal import Sealer
@@ -205,19 +203,6 @@ async def test_two_writers_at_once_keep_to_the_budget_while_somebody_reviews(url
     assert found.get(("suspicion", "waiting"), 0) == max(0, 7 - found.get(("suspicion", "reviewed"), 0))
 
 
-@pytest.mark.slow
-def test_the_migration_goes_down_and_up(url: str) -> None:
-    call = call_id()
-    asyncio.run(seal(url, *one(call)))
-    downgrade(url, "0016")
-    assert rows(url, "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'audit%'") == [(0,)]
-    # what knows of the tables looks whether they are there
-    assert rows(url, "SELECT sluice_redact(%s, 'gone') > 0", UUID(call)) == [(True,)]
-    upgrade(url)
-    assert schema_diff(url) == [] and states(url) == {}
-    upgrade(url)
-
-
 @pytest.fixture
 async def reader(url: str) -> AsyncIterator[AuditReader]:
     opened = AuditReader.open(url)
@@ -346,7 +331,7 @@ async def test_reviews_of_a_decision_are_bounded(url: str) -> None:
     call = call_id()
     await seal(url, *one(call))
     values = "SELECT %s, 1, n, 'k', 'kim', 'honest', n::text FROM generate_series(1, %s) n"
-    rows(url, f"INSERT INTO audit_reviews (call_id, block, number, auditor_id, auditor, label, note) {values}", call, MAX_REVIEWS)
+    rows(url, f"INSERT INTO audit_reviews (call_id, block, number, auditor_id, auditor, label, note) {values}", call, 100)
     with pytest.raises(Conflict):
         await add_review(url, Auditor("k", "kim"), Review(UUID(call), 1, "attack"))
 

@@ -27,8 +27,7 @@ BY_NAME = {
 OUTSIDE = {
     "db/seals/redact.py": "what came of a redacted call while it was redacted",
     "db/seals/restore.py": "copies of archived days, beside the record, that are put back anew",
-    "db/migrations/usage.py": "a downgrade",
-    "db/migrations/tables.py": "a downgrade",
+    "db/migrations/schema.py": "a downgrade to nothing",
 }
 """Modules with statements that delete, besides those of functions of the database, and why."""
 
@@ -47,7 +46,7 @@ def test_every_function_that_deletes_for_age_asks_the_three_clocks(url: str) -> 
 def test_nothing_outside_those_functions_deletes() -> None:
     paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     deleting = {str(path.relative_to(ROOT)) for path in paths if _GOES.search(path.read_text(encoding="utf-8"))}
-    functions = {f"db/migrations/{name}.py" for name in ("debugging", "dropping", "paging", "retaining", "sealed", "usage")}
+    functions = {f"db/migrations/{name}.py" for name in ("dropping", "sealed")}
     assert deleting - functions == OUTSIDE.keys() - functions
 
 

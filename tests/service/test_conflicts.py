@@ -11,7 +11,8 @@ import pytest
 
 from db.columns import TABLES, CallTable, Stored
 from db.health import incomplete_calls
-from db.models import BESIDE_RECORD, UNSEALED, Base
+from db.migrations.rights import OF_FUNCTIONS, OF_PAGES
+from db.models import Base
 from db.seals.seal import Sealer
 from db.watch import Watch
 from db.write.insert import AuditInserter
@@ -23,10 +24,10 @@ from tests.support.clients.commands import audit
 
 NOT_OF_RECORDS = {
     "seals", "seal_rows", "checkpoints", "tree_tiles",  # one writer at a time, under a lock
-    "redactions", "identity", "api_keys",  # the owner of the tables alone
+    "api_keys",  # the owner of the tables alone
     "dead_letters",  # the key is the content
-    *UNSEALED,  # made of the record, or lines that may be lost
-    *BESIDE_RECORD,  # made of the record by functions, or of people, each row with a number of its own
+    "histories", "debug_logs",  # made of the record, or lines that may be lost
+    *OF_FUNCTIONS, *OF_PAGES,  # made of the record by functions, or of people, each row with a number of its own
 }  # fmt: skip
 
 

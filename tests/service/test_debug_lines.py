@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from db.link import conninfo
-from db.migrations.debugging import DOOR_DAYS
 from db.read.queries import AuditReader
 from db.seals.redact import redact
 from db.write.debug_logs import DebugLogWriter
@@ -197,7 +196,7 @@ async def test_what_a_gateway_refuses_is_counted_by_key_and_code_and_only_grows(
     await writer.count_door("late", int(time.time() * 1000), [DoorCount("dev", "403 wrong_role", 4)])
     await writer.count_door("late", int(time.time() * 1000), [DoorCount("dev", "403 wrong_role", 2)])
     assert rows(url, "SELECT n FROM door_counts WHERE gateway = 'late'") == [(4,)]
-    rows(url, f"UPDATE door_counts SET minute = minute - interval '{DOOR_DAYS + 1} days' WHERE gateway = 'late' RETURNING 1")
+    rows(url, "UPDATE door_counts SET minute = minute - interval '91 days' WHERE gateway = 'late' RETURNING 1")
     await writer.count_door("late", int(time.time() * 1000), [DoorCount("", "0 other", 1)])
     await writer.trim(time.time() + 7200)
     assert len(rows(url, "SELECT key FROM door_counts WHERE gateway = 'late'")) == 2, "Redis' clock is two hours ahead"

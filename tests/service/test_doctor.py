@@ -112,11 +112,30 @@ def test_unmigrated_database_is_not_fit_until_it_is_migrated(database_url: str) 
 @pytest.mark.slow
 def test_a_database_of_a_newer_version_is_named_with_both_versions(database_url: str) -> None:
     with fresh_database(database_url) as url:
-        rows(url, "UPDATE alembic_version SET version_num = '9999'")
+        rows(url, "UPDATE alembic_version SET version_num = 'r9999'")
         [warning] = doctor.check_database(url)
         code, said = sluice("migrate", SLUICE_DATABASE_URL=url)
         assert code == 4
-        assert f"stands at migration 9999, made by a newer Sluice; this one knows {newest()}" in said and "9999" in warning
+        assert f"stands at migration r9999, made by a newer Sluice; this one knows {newest()}" in said and "r9999" in warning
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("revision", ["0001", "0030"])
+def test_a_database_from_before_the_first_release_is_refused_with_what_to_do(redis_url: str, database_url: str, revision: str) -> None:
+    """By whatever starts or changes it alike; nothing of it is changed."""
+    with fresh_database(database_url, migrated=False) as url:
+        # what such a database had of the tables does not count
+        rows(url, f"CREATE TABLE alembic_version AS SELECT '{revision}' AS version_num")
+        for ask in (doctor.check_database, doctor.migrate_database):
+            with pytest.raises(NotFit, match=r"made by a Sluice before 0\.2\.0.* `make up DATA_DIR=FOLDER` .* `sluice audit export`"):
+                ask(url)
+        assert doctor.check_database_live(url) == [] and doctor.check_retention(Config(), url) == []
+        for command in (("migrate",), ("gateway",), ("worker", "audit"), ("pages",)):
+            code, said = sluice(*command, SLUICE_DATABASE_URL=url, SLUICE_REDIS_URL=redis_url)
+            assert code == 4 and said.startswith("sluice: the database at ") and "made by a Sluice before 0.2.0" in said, (command, said)
+        done = run_command("doctor", env=own_environment() | {"SLUICE_DATABASE_URL": url, "SLUICE_REDIS_URL": redis_url})
+        assert done.returncode == 1 and (done.stdout + done.stderr).count("made by a Sluice before 0.2.0") == 1
+        assert rows(url, "SELECT version_num FROM alembic_version") == [(revision,)]
 
 
 def test_gateway_needs_a_key_in_file_or_database(database_url: str) -> None:

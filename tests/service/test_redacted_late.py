@@ -125,24 +125,3 @@ async def test_a_row_that_differs_is_no_event_with_content_where_the_redaction_c
     found = await inserter.insert([tool_call_record(call, verdict="allow", reason=SECRET)], {})
     assert [one.table for one in found.conflicts] == ["tool_calls"], "what a redaction leaves differs still"
     assert SECRET not in str(on_record(url, call))
-
-
-def test_calls_redacted_before_the_migration_are_known_after_it(database_url: str) -> None:
-    with fresh_database(database_url) as url:
-        made = call_id()
-
-        async def insert(*records: Record) -> None:
-            async with AuditInserter(url) as inserter:
-                await inserter.insert(records, {})
-
-        asyncio.run(insert(*whole_call(made)))
-        migrate.downgrade(url, "0027")
-        assert redact(url, UUID(made), "by the function of before") > 0
-        migrate.upgrade(url)
-        assert migrate.schema_diff(url) == []
-        rights = (
-            "SELECT has_table_privilege('sluice_writer', 'redacted_calls', right_of) FROM unnest(ARRAY['SELECT', 'INSERT']) AS right_of"
-        )
-        assert rows(url, rights) == [(True,), (False,)]
-        asyncio.run(insert(EventRecord(call_id=made, kind="withheld", number=7, at=now_ms(), detail=SECRET)))
-        assert SECRET not in str(on_record(url, made))

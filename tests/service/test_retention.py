@@ -17,7 +17,6 @@ from sqlalchemy.exc import OperationalError
 
 from db.clocks import TELL, clocks
 from db.link import conninfo
-from db.migrations import migrate
 from db.migrations.migrate import upgrade
 from db.read.queries import AuditReader
 from db.seals.evidence import make
@@ -395,10 +394,6 @@ def test_a_day_that_lacks_rows_is_not_dropped(log: Log) -> None:
     with pytest.raises(InvalidRequest, match="other rows of that day than its seals count"):
         take(log.url, everything=3)
     assert rows(log.url, "SELECT count(*)::int FROM calls") == [(6,)]
-    with copy_of(log.url) as url:
-        migrate.downgrade(url, "0024")
-        assert rows(url, "SELECT sluice_drop_before(%s, 'x')", until) == [(5,)], "as before"
-        migrate.upgrade(url)
     with psycopg.connect(conninfo(log.url)) as connection:
         connection.execute("GRANT EXECUTE ON FUNCTION sluice_drop_before TO pg_monitor")
         connection.execute("SET SESSION AUTHORIZATION pg_monitor")
@@ -446,28 +441,6 @@ def test_inserts_wait_for_moments_while_rows_cannot_go(log: Log, days: dict[str,
                 assert time.monotonic() - began < 2.0  # behind a reader it had been five seconds
         reader.rollback()
         assert taking.result()[0][2] == 5
-
-
-@pytest.mark.slow
-def test_a_downgrade_keeps_what_nothing_could_make_again_and_an_upgrade_may_be_repeated(log: Log) -> None:
-    take(log.url, chunks=3)
-    migrate.downgrade(log.url, "0022")
-    with psycopg.connect(conninfo(log.url)) as writer, ThreadPoolExecutor(1) as pool:
-        # a transaction for which the index waits keeps it half made, and keeps nobody else out
-        writer.execute("LOCK TABLE seals IN ROW EXCLUSIVE MODE")
-        upgrading = pool.submit(migrate.upgrade, log.url)
-        half = "SELECT count(*)::int FROM pg_stat_progress_create_index"
-        while rows(log.url, half) == [(0,)]:
-            assert not upgrading.done()
-        rows(log.url, "SET lock_timeout = '200ms'; LOCK TABLE seals IN ROW EXCLUSIVE MODE")
-        rows(log.url, "SELECT pg_cancel_backend(pid) FROM pg_stat_progress_create_index")
-        with pytest.raises(OperationalError):
-            upgrading.result()
-    assert migrate.current(log.url) == "0022"
-    migrate.upgrade(log.url)
-    assert rows(log.url, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'seals_gone_idx'::regclass") == [(True,)]
-    report = verify(log.url)
-    assert (report.ok, report.shed) == (True, 5), report.findings
 
 
 async def _loop(settings: Runtime) -> Any:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from db.migrations.migrate import downgrade, schema_diff, upgrade
-from db.migrations.usage import MS_CLASSES, SUMS
+from db.figures import MS_CLASSES, SUMS
 from db.read import overview
 from db.read.queries import AuditReader, reading
 from db.read.usage import Group, Judged, judged, last_days, percentile, span, usage
@@ -205,14 +204,6 @@ def test_who_may_make_figures_may_not_write_them(url: str) -> None:
     for role in ("sluice_writer", "sluice_reader"):
         assert may(role, read) and may(role, table.format("SELECT"))
         assert not any(may(role, table.format(right)) for right in ("INSERT", "UPDATE", "DELETE"))
-
-
-@pytest.mark.slow
-def test_the_migration_goes_down_and_up(url: str) -> None:
-    downgrade(url, "0017")
-    assert rows(url, "SELECT to_regclass('usage_hours')") == [(None,)]
-    upgrade(url)
-    assert schema_diff(url) == []
 
 
 def test_spans_are_whole_hours() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.canonical import FORMS
-from db.models import CALL_TABLES, Base
+from db.models import Base
 from db.seals import checkpoints
 from db.seals.checkpoints import Checkpoint
 from db.seals.merkle import Tree, leaf_hash, nodes_beside, path_of, root_beside, root_by_path
@@ -123,7 +123,6 @@ def test_only_ed25519_keys_in_pem_are_taken() -> None:
 
 
 def test_a_seal_covers_every_column_of_every_table_of_a_call() -> None:
-    assert {form.table for form in FORMS} == {*CALL_TABLES} - {"seal_rows", "redactions"}
     for form in FORMS:
         columns = ["call_id", *(name for name, _ in (*form.key, *form.stays, *form.content))]
         assert sorted(columns) == sorted(Base.metadata.tables[form.table].columns.keys())
