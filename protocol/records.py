@@ -66,7 +66,7 @@ class CallFacts(msgspec.Struct, frozen=True, array_like=True):
     with the call. What is new stands last and has a default, and a `since` of its own; what is empty at the end of START is not sent."""
 
     user_agent: Annotated[str, Column(is_content=True)] = ""
-    """The header of that name, up to 200 characters; empty: none, or the gateway was of a version without it."""
+    """The header of that name, up to 200 characters; empty: none."""
 
 
 class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,15 +105,15 @@ class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_on
     stream: bool
     gateway: str
     call_id: str
-    key_id: Annotated[str, Column(is_indexed=True)] = ""
-    """`Key.id`; empty where the gateway that took the call was of a version without it."""
-    policy_set: Annotated[str, Column(is_indexed=True)] = ""
-    """The set of policies of the worker that began the call; empty from a worker of a version without it."""
-    body_sha256: Annotated[bytes | None, Column(is_content=True)] = None
-    """Of the request body, as the gateway took it."""
-    facts: CallFacts = CallFacts()
-    start: Annotated[str, Column(is_content=True)] = ""
-    """`CallStart`; empty from a worker of a version without it."""
+    key_id: Annotated[str, Column(is_indexed=True)]
+    """`Key.id`."""
+    policy_set: Annotated[str, Column(is_indexed=True)]
+    """The set of policies of the worker that began the call."""
+    body_sha256: Annotated[bytes | None, Column(is_content=True)]
+    """Of the request body, as the gateway took it; None where none did, as in an evaluation."""
+    facts: CallFacts
+    start: Annotated[str, Column(is_content=True)]
+    """`CallStart`."""
 
 
 class ChunksRecord(_Record, frozen=True, tag="chunks"):
@@ -156,7 +156,7 @@ class BlockRecord(msgspec.Struct, frozen=True, array_like=True, tag="block", kw_
     policy: Name
     call_id: str
     rule: Annotated[str | None, Column(is_content=True)] = None
-    """Which rule of the policy decided; None: none, or the worker was of a version without it. A policy of somebody's own may quote the
+    """Which rule of the policy decided; None: none. A policy of somebody's own may quote the
     model in it, as in a reason."""
 
 

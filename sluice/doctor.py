@@ -120,9 +120,9 @@ def _revision(url: str) -> str | None:
     found = _ask_database(url, lambda: migrate.current(url))
     if found and is_before_release(found):
         raise NotFit(
-            f"the database at {place(url)} was made by a Sluice before 0.2.0, the first release, and cannot be brought up to this one: begin "
-            "with a new one (`make up DATA_DIR=FOLDER` with another folder, or an empty database in SLUICE_DATABASE_URL), and export the old "
-            "record with the version that made it (`sluice audit export`)"
+            f"the database at {place(url)} was made by a Sluice before 0.2.0, the first release, and cannot be brought up to this one: "
+            "begin with a new one (`make up DATA_DIR=FOLDER` with another folder, or an empty database in SLUICE_DATABASE_URL), and export "
+            "the old record with the version that made it (`sluice audit export`)"
         )
     return found
 

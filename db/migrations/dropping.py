@@ -129,7 +129,9 @@ BEGIN
     SELECT coalesce(max(position), -1) INTO seen FROM {schema}.seals;
     SELECT {gone_id}, {gone_at} INTO gone, after;
     -- the leaf of the highest bound speaks for all rows before it, so each is the newest too
-    IF (day <= ({schema}.sluice_agreed_now() AT TIME ZONE 'UTC')::date) IS NOT TRUE OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date THEN
+    IF (day <= ({schema}.sluice_agreed_now() AT TIME ZONE 'UTC')::date) IS NOT TRUE
+        OR day < ({schema}.sluice_call_at(gone) AT TIME ZONE 'UTC')::date
+    THEN
         RAISE EXCEPTION 'the day is not over, or rows of a later day went before' USING ERRCODE = '22023';
     END IF;
 {steps}

@@ -205,4 +205,3 @@ def _make_login(connection: Connection, login: str, role: str, password: str) ->
     digest = raw.pgconn.encrypt_password(password.encode(), login.encode(), b"scram-sha-256").decode()
     connection.exec_driver_sql(f"ALTER ROLE {login} LOGIN PASSWORD '{digest}'")
     connection.exec_driver_sql(f"GRANT {role} TO {login}")
-

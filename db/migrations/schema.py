@@ -36,7 +36,8 @@ BEGIN
     LOOP
         EXECUTE 'DROP FUNCTION ' || one.name;
     END LOOP;
-    FOR one IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname = ANY (ARRAY[{tables}])
+    FOR one IN SELECT oid::regclass AS name FROM pg_class
+        WHERE relnamespace = current_schema()::regnamespace AND relname = ANY (ARRAY[{tables}])
     LOOP
         EXECUTE 'DROP TABLE ' || one.name;
     END LOOP;

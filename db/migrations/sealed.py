@@ -1,7 +1,7 @@
 """The functions of the database that go through all tables of a call, written from their columns in a version of the sealed form.
 
-A version never changes, so a migration that names one makes the same at any later time. One that adds a version makes the columns and tables
-(`change_briefly`), lets `seals.made_for` have that version as its default, and makes these functions anew. Must not know: connections.
+A version never changes, so a migration that names one makes the same at any later time. One that adds a version makes the columns and
+tables, lets `seals.made_for` have that version as its default, and makes these functions anew. Must not know: connections.
 """
 
 from collections.abc import Iterator
@@ -48,8 +48,8 @@ BEGIN
 END
 $$
 """
-# One table at a time: who makes them holds no table while it waits for another, so nobody can deadlock with it. It locks its table before it
-# looks into the default partition, so that both are locked in the order in which readers lock them.
+# One table at a time: who makes them holds no table while it waits for another, so nobody can deadlock with it. It locks its table before
+# it looks into the default partition, so that both are locked in the order in which readers lock them.
 _ENSURE = """
 CREATE OR REPLACE FUNCTION sluice_ensure_partitions(first date, days integer, parent text) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$

@@ -11,7 +11,6 @@ import pytest
 
 from db.canonical import FORMS
 from db.link import conninfo
-from db.migrations import migrate
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
@@ -19,7 +18,7 @@ from protocol.records import CallRecord, EndRecord, EventRecord, Record, encode_
 from streams import layout
 from streams.connection import Connection
 from tests.conftest import SEED
-from tests.support.checks.record import call_id, call_record, fresh_database, now_ms, rows, tool_call_record, whole_call
+from tests.support.checks.record import call_id, call_record, now_ms, rows, tool_call_record, whole_call
 from tests.support.checks.sealed import many_rows, run, verified
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until

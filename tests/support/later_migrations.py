@@ -7,7 +7,7 @@ import pytest
 
 from db.migrations import migrate, place
 
-INDEXES = '''
+INDEXES = """
 from alembic import op
 from db.migrations.indexing import change_briefly, create_index, create_plain_index, drop_index
 
@@ -32,7 +32,7 @@ def downgrade():
     op.execute("ALTER TABLE calls DROP COLUMN colour")
     for name, _, _ in INDEXES:
         drop_index(op, name)
-'''
+"""
 """Indexes on tables with partitions and without, and a column."""
 
 

@@ -102,7 +102,9 @@ def test_a_seal_cannot_be_taken_for_one_of_another_version() -> None:
     assert len({call_hash(CALL, hashes, version) for version in (1, 2, 3)}) == 3
 
 
-@pytest.mark.parametrize("form", [*(form for form in FORMS if form.content), *SECOND], ids=lambda form: f"{form.table}-{len(form.counts) - 1}")
+@pytest.mark.parametrize(
+    "form", [*(form for form in FORMS if form.content), *SECOND], ids=lambda form: f"{form.table}-{len(form.counts) - 1}"
+)
 def test_what_a_redaction_of_any_time_kept_fits_every_version(form: Form) -> None:
     """A redaction keeps a hash for each column there was; what came later is empty then, and is hashed as it is."""
     names = [name for name, _ in form.content]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from psycopg import sql
 from typer.testing import CliRunner
 
-from db.canonical import BESIDE, FORMS, HASH, call_hash, marks, tables_in
+from db.canonical import FORMS
 from db.engine import engine_url
 from db.link import conninfo
 from db.seals.seal import Sealer
@@ -111,46 +110,21 @@ def fill(
     return log
 
 
-def seal_as_before(url: str, call: UUID, version: int = 1) -> None:
-    """Add a seal as a process of before does: in version 1 without a word about it, in a later one that it names."""
-    with psycopg.connect(conninfo(url)) as connection:
-        known = connection.execute("SELECT salt FROM seal_rows WHERE call_id = %s ORDER BY part", (call,)).fetchall()
-        salt = known[0][0] if known else os.urandom(32)
-        hashes = []
-        for form in FORMS[: tables_in(version)]:
-            hashed = form.hash_sql(form.contents_sql(version), version)
-            query = (
-                f"SELECT coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), '') FROM "
-                f"(SELECT t.*, {hashed} AS h FROM {form.table} t, (SELECT %s::bytea AS salt) s WHERE t.call_id = %s) x"
-            )
-            [(of_table,)] = connection.execute(query.encode(), (salt, call), binary=True).fetchall()
-            hashes.append(of_table)
-        connection.execute(
-            "INSERT INTO seals (position, call_id, part, at, counts, sha256, note, form) "
-            "SELECT coalesce(max(position) + 1, 0), %s, %s, now(), %s, %s, '', %s FROM seals",
-            (call, len(known), [len(h) // HASH for h in hashes], call_hash(call, hashes, version), version if version > 1 else BESIDE),
-        )
-        connection.execute(
-            "INSERT INTO seal_rows (call_id, part, salt, marks) VALUES (%s, %s, %s, %s)",
-            (call, len(known), None if known else salt, b"".join(map(marks, hashes))),
-        )
-
-
 TABLES = (*(form.table for form in FORMS), "seal_rows", "redactions", "seals", "checkpoints")
 
 
-def keep(url: str) -> None:
+def keep(url: str, *besides: str) -> None:
     """Set aside what is in the tables, to put it back after each damage: faster than a database for each."""
     with psycopg.connect(conninfo(url)) as connection:
         connection.execute("CREATE SCHEMA kept")
-        for table in TABLES:
+        for table in (*TABLES, *besides):
             connection.execute(f"CREATE TABLE kept.{table} AS TABLE {table}".encode())
 
 
-def put_back(url: str) -> None:
+def put_back(url: str, *besides: str) -> None:
     """Bring the tables to what `keep` set aside."""
     with psycopg.connect(conninfo(url)) as connection:
-        for table in TABLES:
+        for table in (*TABLES, *besides):
             connection.execute(f"DELETE FROM {table}".encode())
             connection.execute(f"INSERT INTO {table} SELECT * FROM kept.{table}".encode())
 
