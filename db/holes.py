@@ -1,8 +1,8 @@
 """Finds holes in the records of a call: compares what its end and its own hashes say with the rows that exist.
 
 The sealing process compares a call first and writes each kind of hole as an event `incomplete`, so that the seal covers it. Verification
-compares again. Ends carry these facts since version 3 of the form (`db.canonical`); for older calls little is known and nothing is
-reported. A redacted call is not checked again: the rows to compare are gone. Must not know: Redis.
+compares again. Where whoever wrote the end did not know these facts, nothing is reported.
+A redacted call is not checked again: the rows to compare are gone. Must not know: Redis.
 """
 
 from collections.abc import Sequence

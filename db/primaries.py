@@ -20,7 +20,8 @@ SECOND: Final = -1
 _IS_SECOND = f"known IS NULL AND mine NOT IN ('', redis_run_id) AND redis_seen_at > now() - interval '{IN_USE_S} s'"
 COUNTED: LiteralString = "SELECT id::text AS database, sluice_hold_redis(%s, %s) AS number FROM identity"
 """Asked by who counts: with the number that Redis knows, and its run id. The number is NULL where a later primary is held, `SECOND` for
-that of a second Sluice, and 0 where it is not counted: Redis does not say its run id, or is empty and the one that is held was in use lately."""
+that of a second Sluice. 0: it is not counted, for Redis does not say its run id, or is empty and the one that is held was in use lately.
+"""
 SEEN: LiteralString = f"""
 SELECT id::text AS database, CASE WHEN redis_number > known AND redis_run_id <> mine THEN NULL WHEN {_IS_SECOND} THEN {SECOND} ELSE 0 END
     AS number FROM identity, (SELECT %s::bigint AS known, %s::text AS mine) asked

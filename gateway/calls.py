@@ -109,7 +109,7 @@ class OpenCall:
         data, digest = reply.data, b""
         if data:
             digest = sha256(data).digest()
-            if digest != reply.sha256 and reply.sha256:
+            if digest != reply.sha256:
                 self._fail_damaged("the answer")
                 return
         self.expected = reply.next

@@ -155,7 +155,7 @@ class UnrecordedCalls:
                     await self._learn()
                 self._refusal = ""
             except RedisError as error:
-                # rights of the version before, or a key that is no stream: all stay remembered
+                # no right to read it, or a key that is no stream: all stay remembered
                 if str(error) != self._refusal:
                     log.error("how far ended calls are checked cannot be read", extra={"error": str(error)[:80]})
                 self._refusal = str(error)

@@ -29,8 +29,7 @@ class PolicySets:
     async def _look(self) -> None:
         self._redis.quiet(self._redis.call("SET", self._key, " ".join(self.named), "PX", SHOWN_MS))
         live = (await heartbeats.read(self._redis)).live
-        sets = {name: one for one, _, name in (shown.partition(":") for shown in live.get("set", ()))}
-        workers = live.get("policy", ())
-        # one that shows none is of the version before, and takes every call
-        is_missing = workers and all(name in sets and sets[name] not in self.named for name in workers)
+        # a worker that is stopping shows none
+        sets = {shown.partition(":")[0] for shown in live.get("set", ())}
+        is_missing = sets and sets.isdisjoint(self.named)
         self.fault = f"no policy worker has this gateway's policy set {self.named[0]}" if is_missing else ""

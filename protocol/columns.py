@@ -18,7 +18,7 @@ class Column:
     """The column's name, where it is not the field's."""
     since: int = 1
     """The version of the sealed form that first covers it. A version is for ever: a new column takes the next one, stands behind all
-    others of its record and has a default, which is NULL or empty."""
+    others of its record, and is None by default: writers of the version before do not name it."""
     before: str = ""
     """Before which column it is hashed, where that is not its place in the record."""
     is_key: bool = False

@@ -130,7 +130,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     error_kind_header: str = ""
     """The header of an upstream's error answers that alone names their kind: gateways write it into the body, an object, as `__type`."""
     keepalive: bytes = b""
-    """A keepalive: bytes of a stream without content."""
+    """A keepalive: bytes of a stream without content. Empty where an event of the session's own is one (`counts_events`)."""
     counts_events: bool = False
     """Do its clients give up when no event comes, however many comments do? Keepalives are then events, which the encoder numbers
     (`Ping`)."""

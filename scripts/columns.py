@@ -12,7 +12,7 @@ _HEAD = """# Columns of the record
 The tables of a call, made by `scripts/columns.py` from the records (`protocol/records.py`, where each column is declared once);
 `make check` says when this page is older. Each table begins with `call_id`, the first part of its key and what its daily partitions are
 by. A redaction empties what has a mark under `emptied`. `version` is that of the sealed form which first covers the column
-([audit.md](audit.md)): seals of before say nothing of it.
+([audit.md](audit.md)): seals of an earlier version say nothing of it.
 """
 
 

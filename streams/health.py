@@ -112,10 +112,9 @@ class Health:
         """Do gateways and policy workers have one policy set? Calls begin under those that their gateway names alone."""
         gateways, present = self._named_sets(), self._present()
         workers = {name: one for one, _, name in (shown.partition(":") for shown in present.get("set", set())) if one}
-        unknown = sorted(present.get("policy", set()) - workers.keys())
         found: Found = []
         for name, (own, *accepted) in gateways.items():
-            if workers and not unknown and not {own, *accepted} & set(workers.values()):
+            if workers and not {own, *accepted} & set(workers.values()):
                 sentence = f"no policy worker has the policy set {own} of the gateway {name}, so its calls get 503"
                 found.append(("failed", f"{sentence}: start workers with its configuration and policies"))
             if accepted:
@@ -129,9 +128,6 @@ class Health:
         if strays:
             sentence = f"policy workers take no calls, as no gateway names their policy set ({'; '.join(strays[:NAMED])})"
             found.append(("warning", f"{sentence}: start them again with the gateways' configuration and policies"))
-        if unknown:
-            sentence = f"policy workers of an earlier version ({', '.join(unknown[:NAMED])}) take calls of every policy set"
-            found.append(("warning", f"{sentence}: bring them up to date"))
         return found or [("ok", ", ".join(sorted(wanted)))]
 
     def _named_sets(self) -> dict[str, list[str]]:

@@ -106,7 +106,7 @@ class Identity:
         self._checked = float("-inf")
 
     async def _primary(self) -> tuple[int | None, str]:
-        """The number that Redis knows, and what tells it from others: empty under the rights of the version before."""
+        """The number that Redis knows, and what tells it from others: empty where Redis does not say."""
         try:
             found, info = await asyncio.gather(self._redis.call("GET", layout.PRIMARY_KEY), self._redis.call("INFO", "server"))
         except RedisError:

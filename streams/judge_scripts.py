@@ -79,9 +79,7 @@ local function taken(job, only_mine)
   redis.call('SET', beat, ARGV[1], 'NX', 'PX', ARGV[5])
   if redis.call('MGET', beat)[1] ~= ARGV[1] then return off(job) end
   redis.call('PSETEX', 'arq:in-progress:' .. job, ARGV[4], ARGV[1])
-  -- with the rights of the version before nobody may ask
-  local left = redis.pcall('PTTL', 'arq:job:' .. job)
-  return {stored, job, text, tries, type(left) == 'number' and left or -1}
+  return {stored, job, text, tries, redis.call('PTTL', 'arq:job:' .. job)}
 end
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))

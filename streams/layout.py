@@ -334,7 +334,10 @@ def gateway_signs(shown: Mapping[bytes, bytes]) -> dict[str, GatewaySign]:
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The first entry of a call's stream: all that a session needs besides the body. Times are Unix ms."""
+    """The first entry of a call's stream: all that a session needs besides the body. Times are Unix ms.
+
+    A new field stands last and has a default: processes of two versions know the others by their places.
+    """
 
     call_id: str
     at: int
@@ -351,19 +354,18 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The names in the client's anthropic-beta header."""
     server_tools: tuple[str, ...] = ()
     """Families of server tools that the key may use."""
-    key_id: str = ""
-    """`Key.id`; gateways of the version before send none."""
-    policy_sets: tuple[str, ...] = ()
-    """Under which sets of policies the call may begin: first the gateway's own. Empty: any (gateways of the version before)."""
-    body_sha256: bytes = b""
-    """Of the request body; gateways of the version before send none. After what the claim script reads: Lua cannot unpack bytes."""
+    key_id: str
+    """`Key.id`."""
+    policy_sets: tuple[str, ...]
+    """Under which sets of policies the call may begin: first the gateway's own. Empty: any, where the gateway was started without one."""
+    body_sha256: bytes
+    """Of the request body. After what the claim script reads: Lua cannot unpack bytes."""
     facts: CallFacts = CallFacts()
     """For the record."""
     numbers: dict[str, int] = {}
-    """The key's own numbers (`Key.for_workers`). A new field of START stands last: gateways and workers of the version before know the
-    others by their places."""
+    """The key's own numbers (`Key.for_workers`)."""
     source: str = ""
-    """The header that named the session (`protocol.sessions`); empty: none did, or the gateway is of the version before."""
+    """The header that named the session (`protocol.sessions`); empty: none did."""
     agent: str = ""
     """Which agent of the session asks; empty: its first."""
     parent: str = ""
@@ -377,7 +379,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     @property
     def payer(self) -> str:
         """To whom the memory of the call is charged."""
-        return self.key_id or self.key
+        return self.key_id
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -385,7 +387,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     chunks: SSE events as they came; body: a whole answer; status: an error answer, `number` the status, `text`
     its retry-after; eof: upstream is done; failed: `text` is an error code, also of
-    the event that is recorded, and the one of `chunks` says what it is recorded with (gateways of the version before send none);
+    the event that is recorded, and the one of `chunks` says what it is recorded with;
     body, eof: `text` is the code of such an event, or empty; closed: `text` the reason, `number`
     the last relayed output, a packed `Relayed` in `chunks`, nothing follows; see: only published, the entry itself is too large, read
     the stream.
@@ -410,7 +412,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Relayed(msgspec.Struct, frozen=True, array_like=True):
-    """What a gateway relayed of a call, packed as the one chunk of its `closed` entry; gateways of the version before have none."""
+    """What a gateway relayed of a call, packed as the one chunk of its `closed` entry."""
 
     releases: int
     """Replies with bytes."""
@@ -435,7 +437,7 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     betas: tuple[str, ...] = ()
     """Names for the anthropic-beta header, joined with the upstream's configured ones."""
     sha256: bytes = b""
-    """Of `body`; empty from workers of the version before."""
+    """Of `body`; empty where there is none."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)
@@ -463,7 +465,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     failed: str = ""
     """The owner gave the call up for this reason: the gateway ends it with an error of the client's dialect."""
     sha256: bytes = b""
-    """Of `data`, as the record has it; empty where there is none, of keepalives, and from workers of the version before."""
+    """Of `data`, as the record has it; empty where there is none, and of keepalives."""
     late_sha256: bytes = b""
     """Of `late`."""
 
@@ -534,8 +536,8 @@ def call_of_reply(blob: bytes) -> str:
 
 
 def is_other(data: bytes, digest: bytes) -> bool:
-    """Are these bytes not those of the hash that came with them? Processes of the version before send none."""
-    return bool(digest) and sha256(data).digest() != digest
+    """Are these bytes not those of the hash that came with them?"""
+    return sha256(data).digest() != digest
 
 
 def _unpack(decoder: "msgspec.msgpack.Decoder[T]", blob: bytes) -> T:

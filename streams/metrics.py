@@ -5,13 +5,12 @@ Workers serve no HTTP. Counts lie in Redis, in one hash of each shard, and are a
 counts once, however often the call was taken over.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 
 from streams import layout
-from streams.connection import Connection, RedisError
+from streams.connection import Connection
 
 
 class Gauge(Enum):
@@ -55,7 +54,5 @@ async def read(redis: Connection, shards: int) -> dict[Count, int]:
     for shard in range(shards):
         fields = await redis.call("HGETALL", layout.counts_key(shard))
         found.update(dict(zip(fields[::2], map(int, fields[1::2]), strict=True)))
-    with contextlib.suppress(RedisError):
-        # rights of the version before have it not
-        found[Count.DEBUG_LOST.name.encode()] = int(await redis.call("GET", layout.debug_lost_key()) or 0)
+    found[Count.DEBUG_LOST.name.encode()] = int(await redis.call("GET", layout.debug_lost_key()) or 0)
     return {one: found[one.name.encode()] for one in Count}

@@ -77,7 +77,7 @@ local function start_of(entries)
   local found = {pcall(cmsgpack.unpack_limit, blob, 15, string.byte(blob) == 0xdc and 3 or 1)}
   return found[1] and found[8], found[1] and found[17]
 end
--- gateways of the version before name no sets
+-- a START that cannot be read names none, and is taken
 local function may_begin(sets)
   if type(sets) ~= 'table' or #sets == 0 then return true end
   for _, set in ipairs(sets) do if pins['=' .. set] then return true end end
@@ -377,7 +377,7 @@ HEARTBEAT = """#!lua flags=allow-oom
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 for i = 1, #ARGV do redis.call('HSET', KEYS[1], ARGV[i], now) end
--- who has the rights of the version before may not ask
+-- a key of another kind says nothing
 local primary = redis.pcall('GET', KEYS[2])
 if type(primary) == 'string' and string.find(primary, 'old') then return 'OLD' end
 return 'OK'

@@ -32,8 +32,8 @@ _encode = msgspec.json.Encoder().encode
 class Ask(msgspec.Struct, frozen=True):
     """The one argument of a judge job, as JSON text: who asks, and what.
 
-    `deadline_ms` is until when an answer is of use by the asker's own clock, for judges of the version before. A judge's clock may be
-    another: it goes by what is left of the life of the job's text, which Redis counts.
+    Until when an answer is of use is not in it, as a judge's clock may be another: a judge goes by what is left of the life of the job's
+    text, which Redis counts.
     """
 
     call_id: str
@@ -41,7 +41,6 @@ class Ask(msgspec.Struct, frozen=True):
     step: int
     attempt: int
     question: JudgeQuestion
-    deadline_ms: int
 
     def __post_init__(self) -> None:
         if not layout.is_call_id(self.call_id):
@@ -127,7 +126,7 @@ class JudgeQueue:
         until = time.monotonic() + within_s
         if attempt:
             until = self._attempts.get((call_id, block, step), (0, until))[1]
-        ask = Ask(call_id, block, step, attempt, question, int((time.time() + until - time.monotonic()) * 1000))
+        ask = Ask(call_id, block, step, attempt, question)
         while (left_s := until - time.monotonic()) > 0:
             try:
                 await self._enqueue(ask, left_s, key)

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import yaml
@@ -95,7 +96,7 @@ class Case:
         endpoint = DIALECTS[self.client].answers
         start = Start(
             call_id=_CALL, at=_AT, gateway="g", dialect=self.client, endpoint=endpoint, key="k", policies=("default",), policy="",
-            session="", nonce="n", deadline=_AT + 1000,
+            session="", nonce="n", deadline=_AT + 1000, key_id="k", policy_sets=(), body_sha256=sha256(self._body).digest(),
         )  # fmt: skip
         series, revision = self._series
         info = CallInfo(_CALL, _AT, self.client, endpoint, "k", "", "n", "g", "default", revision, True, 2**20)

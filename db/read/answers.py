@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from db.engine import open_engine
 from db.models import Call, End, Release, RequestBody
 from db.read.queries import reading
-from db.read.turns import FIND_S, Holder, Stay, Turn, any_turn, made_with
+from db.read.turns import FIND_S, Stay, Turn, any_turn
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED, MAX_LOOKUPS
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
@@ -96,15 +96,15 @@ class AnswerReader:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def find(self, key: str, wanted: WantedAnswers, *, key_id: str = "") -> KeptAnswers:
-        """Return what there is of these answers for the API key named `key`. Never raises: `missing` says why there is nothing."""
-        async with self.finding(key, wanted, key_id=key_id) as found:
+    async def find(self, key_id: str, wanted: WantedAnswers) -> KeptAnswers:
+        """Return what there is of these answers for the API key with this id. Never raises: `missing` says why there is nothing."""
+        async with self.finding(key_id, wanted) as found:
             return found
 
     @contextlib.asynccontextmanager
-    async def finding(self, key: str, wanted: WantedAnswers, *, key_id: str = "") -> AsyncIterator[KeptAnswers]:
+    async def finding(self, key_id: str, wanted: WantedAnswers) -> AsyncIterator[KeptAnswers]:
         """Lend what `find` returns: until it is given back, its key has one place less."""
-        async with Stay(self._turn, Holder(key, key_id)) as stay:
+        async with Stay(self._turn, key_id) as stay:
             yield await self._found(stay, wanted)
 
     async def _found(self, stay: Stay, wanted: WantedAnswers) -> KeptAnswers:
@@ -117,16 +117,16 @@ class AnswerReader:
         except (AuditUnavailable, TimeoutError):
             return KeptAnswers("away")
 
-    async def one(self, key: str, identity: str, *, key_id: str = "") -> KeptAnswer | None:
+    async def one(self, key_id: str, identity: str) -> KeptAnswer | None:
         """Return a kept answer; None where this key has none of that id. Raises AuditUnavailable."""
-        async with Stay(self._turn, Holder(key, key_id)) as stay:
+        async with Stay(self._turn, key_id) as stay:
             await stay.take()
             return await self._wait_for(stay, self._keeper.call_of_answer(identity))
 
-    async def input_of(self, key: str, kept: KeptAnswer, *, key_id: str = "") -> KeptAnswers:
+    async def input_of(self, key_id: str, kept: KeptAnswer) -> KeptAnswers:
         """Return what the answer was made for: `before` is all of its input. Likewise never raises."""
         refers = tuple(self._keeper.references(kept.asked.items))
-        found = await self.find(key, WantedAnswers(self._dialect, kept.asked.previous, refers), key_id=key_id)
+        found = await self.find(key_id, WantedAnswers(self._dialect, kept.asked.previous, refers))
         return msgspec.structs.replace(found, before=[*found.before, *self._filled(kept.asked.items, found.items)])
 
     # --- conversations ---
@@ -240,20 +240,20 @@ class AnswerReader:
             return None
         call, loop = UUID(call_id), asyncio.get_running_loop()
         until, pause = loop.time() + FIND_S, _FIRST_PAUSE_S
-        name = stay.key.name
-        self._waiting[name] += 1
+        key = stay.key_id
+        self._waiting[key] += 1
         try:
             while True:
                 async with reading(self._engine) as connection:
                     found, may_come = await self._read(connection, stay, [call], alone=alone)
                 # the more wait for the same key, the less often each asks
-                wait_s = pause * self._waiting[name]
+                wait_s = pause * self._waiting[key]
                 if found or call not in may_come or loop.time() >= until:
                     return found.get(call)
                 await stay.wait(min(wait_s, max(0.0, until - loop.time())))
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
         finally:
-            self._waiting[name] -= 1
+            self._waiting[key] -= 1
             self._waiting += Counter()
 
     async def _read(
@@ -281,7 +281,7 @@ class AnswerReader:
         sizes = literal(0) if alone else func.octet_length(RequestBody.body), func.octet_length(Release.payload)
         ended = exists().where(End.call_id == Call.call_id, among(End.call_id))
         statement = last_of(calls, *sizes, ended, ended.where(End.at < func.now() - _SETTLED))
-        of_key = statement.where(Call.dialect.in_([self._dialect]), made_with(stay.key))
+        of_key = statement.where(Call.dialect.in_([self._dialect]), Call.key_id == stay.key_id)
         rows = {row[0]: row[1:] for row in await connection.execute(of_key)}
         may_come = {call for call in calls if call not in rows and abs(datetime.now(UTC) - _began(call)) < _RECENT}
         wanted: list[UUID] = []

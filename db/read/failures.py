@@ -34,7 +34,7 @@ class Failures(NamedTuple):
     calls: int
     last_at: datetime
     detail: str
-    """Of the last one; empty where it was redacted, or a gateway of an earlier version recorded none."""
+    """Of the last one; empty where it was redacted."""
 
 
 def upstream_failures(url: str, kinds: Sequence[str], *, within: timedelta) -> list[Failures]:

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.orm import aliased
 
 from db.engine import open_engine
-from db.models import ApiKey, Block, Call, Chunk, End, ToolCall
+from db.models import Block, Call, Chunk, End, ToolCall
 from db.read.queries import reading
 from db.text import INDEXED, from_column, to_column, to_short
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_LOOKUPS
@@ -63,19 +63,12 @@ class _Found(msgspec.Struct):
     blocks: list[int]
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """Whose turns are looked up: the key's name, and its id, where the gateway said one."""
-
-    name: str
-    id: str
-
-
 class Stay:
     """The place of one lookup: taken by `take`, given back at the end of the block. `held`: how many bytes it has read; `leaves_out`: there
     was more than it may read."""
 
-    def __init__(self, turn: Turn, key: Holder) -> None:
-        self.key, self.held, self.leaves_out = key, 0, False
+    def __init__(self, turn: Turn, key_id: str) -> None:
+        self.key_id, self.held, self.leaves_out = key_id, 0, False
         self._turn, self._stack = turn, contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -86,7 +79,7 @@ class Stay:
 
     async def take(self) -> None:
         """Wait for a place."""
-        await self._stack.enter_async_context(self._turn(self.key.id or self.key.name))
+        await self._stack.enter_async_context(self._turn(self.key_id))
 
     async def wait(self, pause_s: float) -> None:
         """Wait for the record. Lookups of what never was must not keep others from theirs, nor many hold megabytes without a place."""
@@ -168,13 +161,13 @@ class TurnReader:
         await self._engine.dispose()
 
     @contextlib.asynccontextmanager
-    async def finding(self, key: str, ids: Sequence[str], *, key_id: str = "", answers: Sequence[str] = ()) -> AsyncIterator[FoundTurns]:
-        """Lend the turns of calls of the API key named `key` whose client received these tool calls, or that have these ids: until
+    async def finding(self, key_id: str, ids: Sequence[str], *, answers: Sequence[str] = ()) -> AsyncIterator[FoundTurns]:
+        """Lend the turns of calls of the API key with this id whose client received these tool calls, or that have these ids: until
         they are given back, the key has one place less. An id that two calls share finds neither. Left out are turns that are cut or of
         another dialect, and turns in which a policy withheld what the provider's own tools did or found."""
         found: dict[UUID, StoredTurn] = {}
         lost: list[Lost] = []
-        async with Stay(self._turn, Holder(key, key_id)) as stay:
+        async with Stay(self._turn, key_id) as stay:
             await stay.take()
             task = asyncio.create_task(self._find(stay, ids[-MAX_LOOKUPS:], answers[-MAX_LOOKUPS:], found))
             self._tasks.add(task)
@@ -204,8 +197,8 @@ class TurnReader:
         readings: dict[UUID, _Reading] = {}
         while ids or answers:
             async with reading(self._engine) as connection:
-                calls = await _answers(connection, stay.key, answers) if answers else {}
-                calls |= await _calls(connection, stay.key, ids) if ids else {}
+                calls = await _answers(connection, stay.key_id, answers) if answers else {}
+                calls |= await _calls(connection, stay.key_id, ids) if ids else {}
                 waiting = await self._read(connection, calls, readings)
             now = datetime.now(UTC)
             found.clear()
@@ -255,7 +248,7 @@ class TurnReader:
             self._built_bytes -= old.size
 
 
-async def _calls(connection: AsyncConnection, key: Holder, ids: Sequence[str]) -> dict[UUID, _Found]:
+async def _calls(connection: AsyncConnection, key_id: str, ids: Sequence[str]) -> dict[UUID, _Found]:
     """The calls of this key that released tool calls with these ids, with the ids that are of one call alone."""
     wanted = ToolCall.tool_call_id.in_([to_column(to_short(i, INDEXED)) for i in ids])
     found = (await connection.scalars(select(ToolCall.call_id).where(wanted).distinct().limit(_MOST_CALLS + 1))).all()
@@ -282,7 +275,7 @@ async def _calls(connection: AsyncConnection, key: Holder, ids: Sequence[str]) -
             wanted,
             within(ToolCall.call_id),
             within(Call.call_id),
-            made_with(key),
+            Call.key_id == key_id,
             ToolCall.executor == "client",
             func.coalesce(Block.verdict, ToolCall.verdict).in_(PASSED),
             ToolCall.released_arguments.is_not(None),
@@ -299,23 +292,16 @@ async def _calls(connection: AsyncConnection, key: Holder, ids: Sequence[str]) -
     return calls
 
 
-async def _answers(connection: AsyncConnection, key: Holder, wanted: Sequence[str]) -> dict[UUID, _Found]:
+async def _answers(connection: AsyncConnection, key_id: str, wanted: Sequence[str]) -> dict[UUID, _Found]:
     """Those of these calls that are of this key, and of whose answers nothing that the provider did was kept back."""
     ids = [UUID(one) for one in wanted]
     kept_back = exists().where(
         Block.call_id == Call.call_id, Block.call_id.in_(ids), Block.verdict.in_(_WITHHELD), Block.kind.not_in(_OWN_WORDS)
     )
     denied = exists().where(ToolCall.call_id == Call.call_id, ToolCall.call_id.in_(ids), ToolCall.verdict.in_((*_WITHHELD, "discarded")))
-    statement = select(Call.call_id, Call.upstream, Call.model).where(Call.call_id.in_(ids), made_with(key), ~kept_back, ~denied)
+    statement = select(Call.call_id, Call.upstream, Call.model).where(Call.call_id.in_(ids), Call.key_id == key_id, ~kept_back, ~denied)
     rows = await connection.execute(statement)
     return {call: _Found(from_column(upstream), from_column(model), [], []) for call, upstream, model in rows}
-
-
-def made_with(key: Holder) -> ColumnElement[bool]:
-    """Calls of this key. Without an id on either side they go by its name, but not those that a key revoked later may have made."""
-    before = exists().where(ApiKey.name == to_column(key.name), ApiKey.revoked_at > func.sluice_call_at(Call.call_id))
-    named = and_(Call.key == to_column(key.name), ~before)
-    return or_(Call.key_id == key.id, and_(Call.key_id == "", named)) if key.id else named
 
 
 async def _settled(connection: AsyncConnection, calls: Sequence[UUID]) -> set[UUID]:

@@ -67,7 +67,7 @@ class KeptApi:
             raise refusal(scope["headers"])
         if "client" not in key.roles:
             raise Forbidden("this key does not have the role 'client'", code="wrong_role")
-        async with self._places.place(key.id or key.name):
+        async with self._places.place(key.id):
             return await self._answer(dialect, scope, key)
 
     async def _answer(self, dialect: Dialect, scope: Any, key: Key) -> bytes:
@@ -78,14 +78,14 @@ class KeptApi:
             raise wrong_method(scope["method"], scope["path"], "GET")
         asked = _parameters(scope["query_string"])
         reader = self._readers[dialect.name]
-        kept = await reader.one(key.name, identity, key_id=key.id)
+        kept = await reader.one(key.id, identity)
         if kept is None:
             raise NotFound("this key has no response with this id", code="response_not_found")
         if not rest:
             if asked.get("stream", "false") != "false" or "starting_after" in asked:
                 raise InvalidRequest("a kept response is not streamed again: ask for it without stream", param="stream")
             return await asyncio.to_thread(dumps, kept.answer)
-        found = await reader.input_of(key.name, kept, key_id=key.id)
+        found = await reader.input_of(key.id, kept)
         if found.missing == "away":
             raise AuditUnavailable("kept answers cannot be read now; try again in 5 seconds", retry_after_s=5)
         if (gone := cannot_go_on(found, most_answers=MAX_CHAINED, most_bytes=self._most)) is not None:

@@ -17,7 +17,6 @@ DIALECT = Dialect(
         # it counts calls from call_0 in each answer
         "bedrock-mantle": Way(place="/openai/v1", lists=True, ids="mint"),
     },
-    keepalive=b": keepalive\n\n",  # of workers and records of versions before 9
     counts_events=True,
     # clients of this dialect send these statuses again and again: docs/protocol.md
     statuses={403: 400, 404: 400},

@@ -93,7 +93,7 @@ class Judges:
             logging.getLogger("workers.judge").setLevel(logging.CRITICAL)
             self._judge = Judge(Runtime(config=self._config, redis_url="", database_url=""))
         left_s = question.deadline_s if question.deadline_s is not None else self._config.limits.judge_s
-        judgement: Judgement = await self._judge.judge(Ask(CALL_ID, 0, 0, 0, question, 0), left_s)
+        judgement: Judgement = await self._judge.judge(Ask(CALL_ID, 0, 0, 0, question), left_s)
         return self._keep(question, judgement, repeat)
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from protocol.errors import StreamConnectionLost
 from streams import ended_stream, layout, scripts
 from streams.connection import Connection
 from streams.layout import Reply
+from tests.support.checks.replies import reply_of
 from tests.support.waiting import wait_until
 
 
@@ -74,7 +75,7 @@ async def by_worker(redis: Connection, *calls: OpenCall) -> str:
 
 async def test_a_call_whose_stream_is_lost_is_named_with_its_end(redis: Connection, bus: Bus) -> None:
     call = opened()
-    call.on_reply(Reply(call.id, 0, 2, data=b"said"))
+    call.on_reply(reply_of(call.id, 0, 2, data=b"said"))
     call.take_out()
     call.append("eof")
     bus.append(call)
@@ -101,7 +102,7 @@ async def test_a_call_that_its_worker_gave_up_is_named_with_what_was_relayed(red
     call = opened()
     await on_stream(redis, call)
     await look(bus)
-    call.on_reply(Reply(call.id, 0, 2, data=b"said"))
+    call.on_reply(reply_of(call.id, 0, 2, data=b"said"))
     call.take_out()
     call.on_reply(Reply(call.id, 2, 2, failed="stream_protocol_error"))
     bus.end(call, "stream_protocol_error")

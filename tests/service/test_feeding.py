@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,12 +27,13 @@ from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder
 from workers.policy.release import Releaser
 
+BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 START = Start(
     call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
     policy="", session="",
     nonce="n", deadline=2,
+    key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
 )  # fmt: skip
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 CALLED = {"index": 0, "id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
 UNCOUNTED: Any = SimpleNamespace(add=lambda shard, key, size: None)
 LATE = b'{"error":"invalid","prompt":"' + b"x" * LARGE_STEP_BYTES + b'"}'

@@ -17,7 +17,8 @@ from protocol.config import Config, Limits, Upstream
 from protocol.dialects import DIALECTS
 from protocol.errors import StreamProtocolError
 from streams import layout
-from streams.layout import Dispatch, Entry, Reply
+from streams.layout import Dispatch, Entry
+from tests.support.checks.replies import reply_of
 from tests.support.upstreams.replay import Replay, replaying, stream
 from tests.support.upstreams.replay import Reply as Answer
 
@@ -52,7 +53,7 @@ class Place:
     def reply(self, **fields: Any) -> None:
         """What a worker releases next."""
         number = self.call.expected
-        self.call.on_reply(Reply(self.call.id, number, number + 1, **fields))
+        self.call.on_reply(reply_of(self.call.id, number, number + 1, **fields))
         self.call.relay()
 
     def dispatch(self, body: bytes | None, *betas: str, upstream: str = "anthropic") -> None:

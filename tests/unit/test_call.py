@@ -2,6 +2,7 @@
 
 import json
 import logging
+from hashlib import sha256
 
 import pytest
 
@@ -14,12 +15,13 @@ from streams import layout
 from streams.layout import Entry, Start
 from workers.policy.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
 
+BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 START = Start(
     call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
     policy="", session="",
     nonce="n", deadline=2,
+    key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
 )  # fmt: skip
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 
 
 def make(*, released: int = 0) -> OwnedCall:

@@ -25,7 +25,7 @@ SUM = sha256(b"relayed").digest()
 def make(*, released: int = 0, recorded: int = 0, written: int = 0, body_sha256: bytes = b"") -> OwnedCall:
     start = Start(
         call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
-        session="", nonce="n", deadline=2, body_sha256=body_sha256,
+        session="", nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=body_sha256 or sha256(BODY).digest(),
     )  # fmt: skip
     info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
     session = Session(info, [], Config())
@@ -91,7 +91,7 @@ def test_a_keepalive_has_no_hash_and_a_refusal_two() -> None:
     release(call, records)
     call.ask_keepalive()
     assert release(call, records).sha256 == b""
-    other = make()
+    other = make(body_sha256=sha256(b"{}").digest())
     other.begin(b"{}")
     reply = release(other, records)
     assert (reply.sha256, reply.late_sha256) == (sha256(reply.data).digest(), sha256(reply.late).digest())

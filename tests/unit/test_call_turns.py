@@ -1,6 +1,7 @@
 """Recorded turns as a fact of an owned call: asked for once, fed once, the same for whoever takes the call over."""
 
 import json
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -18,11 +19,6 @@ from streams.layout import Start
 from workers.policy.call import OwnedCall
 from workers.policy.turns import NONE, pack_newest, unpack_fact
 
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
-    policy="", session="",
-    nonce="n", deadline=2,
-)  # fmt: skip
 CALL = {"id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 BODY = json.dumps(
     {
@@ -34,6 +30,12 @@ BODY = json.dumps(
         ],
     }
 ).encode()
+START = Start(
+    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
+    policy="", session="",
+    nonce="n", deadline=2,
+    key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
+)  # fmt: skip
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "t", "signature": "s"}
 USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
 STORED = [StoredTurn("c", [THINKING, USE], "", ("toolu_1",), "claude")]

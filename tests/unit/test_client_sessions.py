@@ -15,7 +15,6 @@ from protocol.config import Config
 from protocol.records import CallRecord, EventRecord
 from protocol.request import ChatRequest
 from protocol.sessions import Said
-from streams.layout import Start, pack_start, unpack_start
 
 UUID = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
 CLAUDE = {b"user-agent": b"claude-cli/2.1.234 (external, cli)", b"x-app": b"cli", b"x-claude-code-session-id": UUID.encode()}
@@ -135,14 +134,6 @@ def test_a_request_that_cannot_be_read_keeps_what_the_header_named() -> None:
 def test_a_call_without_a_session_has_no_event() -> None:
     record, events = _begun(_CALL, _BODY)
     assert (record.session, events) == ("", [])
-
-
-def test_a_start_of_the_version_before_names_nothing() -> None:
-    values = {"call_id": _CALL.call_id, "at": 1, "gateway": "g", "dialect": "openai", "endpoint": "chat", "key": "k", "policies": ("p",)}
-    start = Start(**values, policy="", session="s", nonce="n", deadline=2, source="session-id", agent="a", parent="b")  # type: ignore[arg-type]
-    assert unpack_start(pack_start(start)) == start
-    old = msgspec.msgpack.encode(msgspec.msgpack.decode(pack_start(start))[:-4])
-    assert unpack_start(old) == msgspec.structs.replace(start, source="", agent="", parent="")
 
 
 def test_what_is_no_detail_says_nothing() -> None:

@@ -80,7 +80,7 @@ def test_a_name_is_checked_where_it_comes_in() -> None:
         Upstream.model_validate({"dialect": "nobody", "base_url": "http://x"})
     start = layout.Start(
         call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=(), policy="", session="",
-        nonce="n", deadline=2,
+        nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=b"",
     )  # fmt: skip
     packed = msgspec.msgpack.encode(start)
     assert layout.unpack_start(packed) == start

@@ -1,6 +1,7 @@
 """The header x-sluice-dropped: names, ASCII, bounded; and that answers carry it."""
 
 import json
+from hashlib import sha256
 
 import pytest
 from hypothesis import given
@@ -37,6 +38,9 @@ def test_any_names_give_a_bounded_header_that_is_ascii(names: list[str]) -> None
     assert value.isprintable()
 
 
+BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+
+
 def test_names_past_the_bound_are_told_by_dots() -> None:
     assert header_value(["a" * 100] * 10) == ",".join(["a" * 100] * 4) + ",..."
     assert header_value(["a" * 1000]) == "..."
@@ -46,11 +50,11 @@ def test_names_past_the_bound_are_told_by_dots() -> None:
 def test_the_head_of_the_answer_names_what_was_dropped(dropped: tuple[str, ...]) -> None:
     start = Start(
         call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
-        session="", nonce="n", deadline=2,
+        session="", nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
     )  # fmt: skip
     info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
     call = OwnedCall(start, "t", "1-0", Session(info, [], Config()), policy_header="p@r", released=0, digest="", recorded=0)
-    call.begin(json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode())
+    call.begin(BODY)
     call.session.dropped = dropped
     dispatched = call.next_release(1)
     assert dispatched is not None

@@ -1,8 +1,10 @@
 """Requests that go on with kept answers: asked for once, put in front once, the same for whoever takes the call over."""
 
 import json
+from hashlib import sha256
 from typing import Any
 
+import msgspec
 import pytest
 
 from db.read.answers import KeptAnswer, _expansion
@@ -24,7 +26,7 @@ ITEM = "msg_0197a1b2000070008000000000000001_0"
 KEEPER = DIALECTS["responses"].keeper()
 START = Start(
     call_id=CALL, at=1, gateway="g", dialect="responses", endpoint="responses", key="k", policies=("p",), policy="", session="",
-    nonce="n", deadline=2,
+    nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=b"",
 )  # fmt: skip
 USED = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}", "id": "fc_1", "status": "completed"}
 BEFORE = [{"type": "message", "role": "user", "content": "first"}, USED]
@@ -41,8 +43,9 @@ def make(asked: bytes, facts: dict[str, bytes] | None = None, limits: dict[str, 
     models = [{"match": "chat-*", "upstream": "openai"}, {"match": "gpt-*", "upstream": "responses"}]
     said = {"upstreams": upstreams, "models": models, "limits": limits or {}}
     info = CallInfo(CALL, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000, server_tools=("mcp",))
+    start = msgspec.structs.replace(START, body_sha256=sha256(asked).digest())
     call = OwnedCall(
-        START, "t", "1-0", Session(info, [], Config.model_validate(said)), policy_header="p@r", released=0, digest="", recorded=0
+        start, "t", "1-0", Session(info, [], Config.model_validate(said)), policy_header="p@r", released=0, digest="", recorded=0
     )
     call.facts = facts or {}
     call.begin(asked)

@@ -13,6 +13,7 @@ from protocol.errors import StreamProtocolError
 from streams import layout
 from streams.connection import Append, _pack
 from streams.layout import Dispatch, Reply
+from tests.support.checks.replies import reply_of
 
 
 class Client:
@@ -37,7 +38,7 @@ def opened(client: Client | None = None) -> OpenCall:
 
 
 def tell(call: OpenCall, **fields: Any) -> None:
-    call.on_reply(Reply(call.id, call.expected, call.expected + 1, **fields))
+    call.on_reply(reply_of(call.id, call.expected, call.expected + 1, **fields))
 
 
 async def waiting(call: OpenCall) -> "asyncio.Task[None]":

@@ -43,7 +43,7 @@ from workers.policy.call import OwnedCall
 START = Start(
     call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
     policy="", session="",
-    nonce="n", deadline=2,
+    nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=b"",
 )  # fmt: skip
 BODY = json.dumps(
     {

@@ -5,6 +5,7 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -27,16 +28,18 @@ from streams import layout
 from streams.connection import Connection
 from streams.debug_lines import CallLines, DebugLines
 from streams.layout import Dispatch, Entry, Reply, Start
+from tests.support.checks.replies import reply_of
 from workers.policy.call import OwnedCall
 from workers.policy.traced import CallTracer, TracedCall, _harmless
 
 CALL = "01990000-0000-7000-8000-000000000000"
+TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}).encode()
 START = Start(
     call_id=CALL, at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="", nonce="n",
     deadline=2,
+    key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
 )  # fmt: skip
-TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}).encode()
 
 
 class Own(Policy):
@@ -216,7 +219,7 @@ async def test_a_gateway_tells_what_comes_and_goes() -> None:
     call.append("chunks", [b"abc", b"d"])
     call.append("eof")
     call.next_entries(1)
-    call.on_reply(Reply(CALL, 1, 3, status=200, data=b"12345", processed=2))
+    call.on_reply(reply_of(CALL, 1, 3, status=200, data=b"12345", processed=2))
     call.on_reply(Reply(CALL, 1, 3, data=b"12345"))
     call.head_sent = True
     assert call.take_out() == b"12345" and call.head_sent
@@ -242,7 +245,7 @@ async def test_a_traced_call_of_a_gateway_does_what_others_do() -> None:
     for call in traced, plain:
         call.on_reply(Reply(CALL, 0, 1, dispatch=Dispatch("demo", "openai", "chat")))
         call.append("chunks", [b"abc"])
-        call.on_reply(Reply(CALL, 1, 2, status=200, data=b"12", processed=1))
+        call.on_reply(reply_of(CALL, 1, 2, status=200, data=b"12", processed=1))
         call.head_sent = True
         call.take_out()
         call.close("complete")

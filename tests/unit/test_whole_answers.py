@@ -1,6 +1,7 @@
 """A whole answer that waits for decisions is on record once, with its own verdict, whoever ends the call and whatever came behind it."""
 
 import json
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -32,16 +33,17 @@ USE = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
 
 
 def make(*, recorded: int = 0, released: int = 0) -> OwnedCall:
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+    body = json.dumps({"model": "claude-x", "messages": [{"role": "user", "content": "x"}], "tools": tools}).encode()
     start = Start(
         call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
-        session="", nonce="n", deadline=2,
+        session="", nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=sha256(body).digest(),
     )  # fmt: skip
     policies: list[Policy] = [TextReplace(rules=[{"find": "secret", "replace": "other"}])]
     info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2**20, server_tools=("web_search",))
     session = Session(info, policies, CONFIG)
     call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=released, digest="", recorded=recorded, written=0)
-    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
-    call.begin(json.dumps({"model": "claude-x", "messages": [{"role": "user", "content": "x"}], "tools": tools}).encode())
+    call.begin(body)
     return call
 
 

@@ -445,7 +445,7 @@ class OwnedCall:
         if only_keepalive and keepalive and not self._end:
             request = self.session.request
             dialect = DIALECTS[self.start.dialect]
-            rendered.data = dialect.keepalive if request is not None and request.stream and not dialect.counts_events else b""
+            rendered.data = dialect.keepalive if request is not None and request.stream else b""
         has_head = not self._head_sent and bool(rendered.data)
         if has_head and not rendered.status:
             rendered.status = 200

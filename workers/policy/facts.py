@@ -92,12 +92,12 @@ class Facts:
             return
         call.is_looking = True
         try:
-            wanted, key, key_id = call.open_lookup, call.start.key, call.start.key_id
+            wanted, key_id = call.open_lookup, call.start.key_id
             charge = partial(self._is_charged, call)
             if isinstance(wanted, WantedAnswers):
-                value = await self._turns.find_answers(key, wanted, key_id=key_id, charge=charge)
+                value = await self._turns.find_answers(key_id, wanted, charge)
             else:
-                value = await self._turns.find(key, wanted, key_id=key_id, charge=charge)
+                value = await self._turns.find(key_id, wanted, charge)
             await self._set(call, field_of(wanted), value)
         finally:
             call.is_looking = False
@@ -107,7 +107,7 @@ class Facts:
 
     async def _is_charged(self, call: OwnedCall, value: bytes) -> bool:
         """Charge what the record puts into a request to its key, as if it had come with it. False where the key has its share."""
-        args: list[Argument] = [call.id, call.start.key_id or call.start.key, len(value)]
+        args: list[Argument] = [call.id, call.start.payer, len(value)]
         with contextlib.suppress(StreamConnectionLost, RedisError):
             outcome = await self._redis.script(memory_scripts.CHARGE, [layout.memory_key(call.shard)], args)
             return bool(outcome != Outcome.KEY)

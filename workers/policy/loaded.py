@@ -3,7 +3,6 @@
 Everybody asks here, for each call or heartbeat, and keeps nothing; but a call keeps what it began with (guarantee G9).
 """
 
-import hashlib
 import logging
 
 from policy.base import Policy
@@ -42,11 +41,6 @@ class LoadedPolicies:
         """What a worker with these may claim: the revisions of its policies, and its set behind `=`."""
         return [*self.revisions, f"={self.set}"]
 
-    @property
-    def kind(self) -> str:
-        """The same for workers that have the same revision of every policy."""
-        return hashlib.sha256("\n".join(sorted(self.revisions)).encode()).hexdigest()[:12]
-
     def choose(self, start: Start, pinned: str | None, revision: str) -> tuple[str, Series, PipelineError | None]:
         """Return the policy's name, its series and revision, or why there is none."""
         name = pinned or start.policy or start.policies[0]
@@ -65,7 +59,7 @@ class LoadedPolicies:
             call_id=start.call_id, at=start.at, dialect=start.dialect, endpoint=start.endpoint, key=start.key, session=start.session,
             nonce=start.nonce, gateway=start.gateway, policy=policy, revision=series[1], durable=self.config.durability != "relaxed",
             max_arguments_bytes=self.config.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
-            key_id=start.key_id, policy_set=self.set, body_sha256=start.body_sha256 or None, facts=start.facts,
+            key_id=start.key_id, policy_set=self.set, body_sha256=start.body_sha256, facts=start.facts,
             source=start.source, agent=start.agent, parent=start.parent,
             tracer=tracer,
         )  # fmt: skip

@@ -85,22 +85,22 @@ class TurnLookup:
         # a large conversation takes a second of every process on its way: two of one key at once would be silence for all others
         self._places = RoundRobin(LOOKUPS_AT_ONCE, most=1)
 
-    async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "", charge: Charge) -> bytes:
+    async def find(self, key_id: str, wanted: WantedTurns, charge: Charge) -> bytes:
         """Return the fact: the turns on record for calls of this API key, and why others are missing. Never raises."""
         try:
             reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
-            async with reader.finding(key, wanted.ids, key_id=key_id, answers=wanted.answers) as found:
+            async with reader.finding(key_id, wanted.ids, answers=wanted.answers) as found:
                 packed = await asyncio.to_thread(pack_newest, found)
                 return packed if not found.turns or await charge(packed) else pack_turns([], ["memory"])
         except Exception as error:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
             return pack_turns([], ["unreadable"])
 
-    async def find_answers(self, key: str, wanted: WantedAnswers, *, key_id: str = "", charge: Charge) -> bytes:
+    async def find_answers(self, key_id: str, wanted: WantedAnswers, charge: Charge) -> bytes:
         """Return the fact: what is on record of these answers, or why the call cannot go on with them. Never raises."""
         try:
             reader = self._of_answers.get(wanted.dialect) or await self._open_answers(wanted.dialect)
-            async with reader.finding(key, wanted, key_id=key_id) as kept:
+            async with reader.finding(key_id, wanted) as kept:
                 packed = await asyncio.to_thread(pack, kept)
                 if len(packed) > self._max_bytes:
                     packed = pack(KeptAnswers("bytes"))

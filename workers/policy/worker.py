@@ -122,10 +122,10 @@ class PolicyWorker:
 
     @property
     def _shown_until_stopped(self) -> list[tuple[str, str]]:
-        """What others may leave to this worker. `policies` is what workers of the version before look at."""
+        """What others may leave to this worker."""
         policies = self._policies
         series = [("series", f"{revision}:{self.name}") for revision in policies.revisions]
-        return [("policies", f"{policies.kind}:{self.name}"), ("set", f"{policies.set}:{self.name}"), *series]
+        return [("set", f"{policies.set}:{self.name}"), *series]
 
     # --- claiming ---
 

@@ -20,7 +20,6 @@ from tests.support.upstreams.judging import (
     Upstream,
     answer,
     anthropic_answer,
-    in_ms,
     judged,
     judging,
     openai_answer,
@@ -107,7 +106,7 @@ async def test_an_upstream_that_takes_few_at_once_is_asked_no_more(
     upstream.most, upstream.delay_s = 2, 0.02
     settings = runtime(redis_url, upstream)
     judge = Judge(settings)
-    asks = [Ask(layout.new_call_id(), 0, 0, 0, question("gpt-x"), in_ms(60)) for _ in range(100)]
+    asks = [Ask(layout.new_call_id(), 0, 0, 0, question("gpt-x")) for _ in range(100)]
     said = await asyncio.gather(*(judge.judge(ask, 60) for ask in asks))
     await judge.models.close()
     assert [s.error for s in said] == [""] * 100
@@ -174,7 +173,7 @@ async def test_a_forced_tool_with_a_key_twice_is_invalid(redis_url: str, queue: 
 async def test_past_the_deadline_nobody_is_asked(redis_url: str, upstream: Upstream) -> None:
     judge = Judge(runtime(redis_url, upstream))
     for model in ("demo-judge", "gpt-x"):
-        said = await judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model), in_ms(60)), -0.1)
+        said = await judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model)), -0.1)
         assert (said.error, said.probability, said.attempts, upstream.seen) == ("deadline", None, 0, [])
 
 
@@ -196,7 +195,7 @@ async def test_the_clock_of_who_asks_decides_nothing(
 async def test_a_job_of_the_version_before_is_answered(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
     """Its asker said until when by its own clock, which is behind; the life of its text is the span all the same."""
     call_id = layout.new_call_id()
-    job_id, ask = layout.judge_job_id(call_id, 0, 0, 0), Ask(call_id, 0, 0, 0, question(), in_ms(-3600))
+    job_id, ask = layout.judge_job_id(call_id, 0, 0, 0), Ask(call_id, 0, 0, 0, question())
     job: dict[str, Any] = {"t": None, "f": "judge", "a": [msgspec.json.encode(ask).decode()], "k": {}, "et": 1}
     async with judging(runtime(redis_url)):
         await redis.psetex("arq:job:" + job_id, 20_000, msgspec.json.encode(job))

@@ -9,7 +9,7 @@ import pytest
 from policy.base import Judgement
 from protocol.records import JudgementFacts
 from streams import layout
-from tests.support.upstreams.judging import GOOD, NONCE, Upstream, anthropic_answer, in_ms, openai_answer, question, runtime
+from tests.support.upstreams.judging import GOOD, NONCE, Upstream, anthropic_answer, openai_answer, question, runtime
 from workers.judge import forms as judge_forms
 from workers.judge.worker import Judge
 from workers.judge_queue import Ask
@@ -52,7 +52,7 @@ class Asked:
         self._upstream, self._judge = upstream, Judge(runtime("", upstream, judge_reply))
 
     async def __call__(self, model: str = "gpt-x") -> Judgement:
-        return await self._judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model), in_ms(60)), 60)
+        return await self._judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model)), 60)
 
     def forms(self) -> list[str]:
         forms = [form_of(body) for _, _, body in self._upstream.seen]

@@ -17,7 +17,7 @@ from streams import heartbeats, layout
 from streams.connection import Connection
 from tests.support.servers.product import Product
 from tests.support.servers.proxy import proxied
-from tests.support.upstreams.judging import Client, QueueOfCalls, Upstream, answer, in_ms, judged, judging, question, runtime, until
+from tests.support.upstreams.judging import Client, QueueOfCalls, Upstream, answer, judged, judging, question, runtime, until
 from workers.judge.worker import Judge, JudgeWorker
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
 
@@ -58,7 +58,7 @@ async def test_a_job_of_another_question_than_its_id_is_rejected(
     redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
 ) -> None:
     named, meant = layout.new_call_id(), layout.new_call_id()
-    text = msgspec.json.encode(Ask(meant, 0, 0, 0, question("gpt-x"), in_ms(20))).decode()
+    text = msgspec.json.encode(Ask(meant, 0, 0, 0, question("gpt-x"))).decode()
     job: dict[str, Any] = {"t": None, "f": "judge", "a": [text], "k": {}, "et": 1}
     await redis.set(f"arq:job:{named}:0:0:0", serialize(job), ex=60)
     await redis.zadd(layout.JUDGE_QUEUE, {f"{named}:0:0:0": time.time() * 1000})
@@ -72,7 +72,7 @@ async def test_a_job_of_another_question_than_its_id_is_rejected(
 async def test_what_arq_enqueues_is_judged(redis_url: str, redis: Client) -> None:
     """arq's own client and ours put the same onto the queue."""
     call_id = layout.new_call_id()
-    text = msgspec.json.encode(Ask(call_id, 0, 0, 0, question(), in_ms(20))).decode()
+    text = msgspec.json.encode(Ask(call_id, 0, 0, 0, question())).decode()
     await redis.xadd(layout.call_key(call_id), {"b": "start"})
     pool = open_pool(redis_url)
     async with judging(runtime(redis_url)):

@@ -59,7 +59,7 @@ def call_record(call: str, **changes: Any) -> CallRecord:
     values = {
         "at": now_ms(), "dialect": "openai", "endpoint": "chat", "key": "dev", "session": "s-1", "model": "gpt-x", "upstream": "openai",
         "policy": "default", "policy_revision": "r1", "stream": True, "gateway": "g1",
-        "key_id": "", "policy_set": "", "body_sha256": None, "facts": CallFacts(), "start": "",
+        "key_id": changes.get("key", "dev"), "policy_set": "", "body_sha256": None, "facts": CallFacts(), "start": "",
     }  # fmt: skip
     return CallRecord(call_id=call, **{**values, **changes})
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,7 +64,8 @@ async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: st
     call_id = layout.new_call_id()
     start = Start(
         call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key=key, policies=("default",), policy=policy,
-        session="", nonce="5e" * 16, deadline=2,
+        session="", nonce="5e" * 16, deadline=2, key_id=key, policy_sets=(),
+        body_sha256=sha256(body).digest(),
     )  # fmt: skip
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0), layout.call_key(call_id), layout.body_key(call_id)]
     args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id, "k"]

@@ -25,6 +25,9 @@ def make_start(call_id: str) -> Start:
         session="",
         nonce="n",
         deadline=2,
+        key_id="k",
+        policy_sets=(),
+        body_sha256=b"",
     )
 
 
