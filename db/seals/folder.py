@@ -132,7 +132,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except UNREADABLE:
         raise Damaged("it has no manifest that can be read") from None
     if not known:
-        raise Damaged("it is of a newer Sluice, or is no archive")
+        raise Damaged("it is of another version of Sluice, or is no archive")
     return manifest
 
 

@@ -191,7 +191,7 @@ def _read(given: Mapping[str, Any]) -> Evidence:
     seal = given["seal"]
     form = int(seal["form"])
     if not 1 <= form <= VERSION:
-        raise DoesNotFit(f"its seal is of version {form} of the form, this one knows up to {VERSION}: verify with the newest Sluice")
+        raise DoesNotFit(f"its seal is of version {form} of the form, this one knows up to {VERSION}: verify with the Sluice that made it")
     tables = tuple(_read_table(one, form) for one in given["tables"])
     if [table.name for table in tables] != [known.table for known in FORMS[: tables_in(form)]]:
         raise DoesNotFit("it does not hold every table that the seal covers")

@@ -464,7 +464,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "cannot be read as what was written: ValueError": lambda folder: _change(folder, "nodes.gz", lambda d: d[:-32]),
     "KeyError": lambda folder: _of_call(folder, 1, lambda line: line.pop("salt")),
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
-    "is of a newer Sluice": lambda folder: (folder / "manifest.json").write_text(
+    "is of another version of Sluice": lambda folder: (folder / "manifest.json").write_text(
         (folder / "manifest.json").read_text().replace("archive 1", "archive 9")
     ),
     "is not as Sluice writes it": lambda folder: (folder / "manifest.json").write_text((folder / "manifest.json").read_text() + " "),

@@ -105,7 +105,7 @@ def test_it_says_what_does_not_fit(log: Log, file: bytes) -> None:
         (_change(file, salt="00" * 32), "the hash is not that of the row"),
         (_change(file, seal__position=item["seal"]["position"] + 1), "does not lead from the seal"),
         (_change(file, seal__sha256="00" * 32), "the hash in the seal is not that of the tables"),
-        (_change(file, seal__form=99), "verify with the newest Sluice"),
+        (_change(file, seal__form=99), "verify with the Sluice that made it"),
         (_change(file, path=item["path"][1:]), "the path is too short"),
         (_change(file, tables=item["tables"][1:]), "every table that the seal covers"),
         (_change(file, checkpoint="x"), "none of Sluice"),

@@ -142,15 +142,15 @@ async def test_a_large_request_is_written_again_beside_the_loop(redis: Connectio
         return decode(self, *given, **more)
 
     monkeypatch.setattr(type(DIALECTS["openai"]), "decode_request", noted)
-    start = msgspec.structs.replace(START, call_id=layout.new_call_id())
+    messages = [{"role": "user", "content": "x" * HEAVY_BYTES}]
+    body = json.dumps({"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}).encode()
+    start = msgspec.structs.replace(START, call_id=layout.new_call_id(), body_sha256=sha256(body).digest())
     info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 2**20)
     session = session_of(info, [Critical("gpt-trusted")], CONFIG)
     call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=0, digest="", recorded=0)
     calls: Any = SimpleNamespace(owns=lambda _: True, is_over=lambda one: one.finishing, after=lambda _: None, close=lambda *_: None)
     feeder = _feeder(redis, calls)
-    messages = [{"role": "user", "content": "x" * HEAVY_BYTES}]
-    request = {"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}
-    await redis.call("SET", layout.body_key(call.id), json.dumps(request).encode())
+    await redis.call("SET", layout.body_key(call.id), body)
     function = {"name": "deploy", "arguments": "{}"}
     called = {"index": 0, "id": "c", "type": "function", "function": function}
     whole = {"index": 0, "message": {"role": "assistant", "tool_calls": [called]}, "finish_reason": "tool_calls"}

@@ -265,8 +265,10 @@ async def test_a_turn_too_large_is_left_out_and_the_newest_come_first(
 
 async def test_ids_of_any_text_are_looked_up(url: str, reader: TurnReader) -> None:
     call = call_id()
-    await insert(url, call_record(call, key="k\ud800"), chunks_record(call, streamed(CONTENT, "tool_use")), released(call, "a\0'\ud800"))
-    assert [t.tool_call_ids for t in await find(reader, "k\ud800", ["a\0'\ud800", "%"])] == [("a\0'\ud800",)]
+    await insert(
+        url, call_record(call, key="k\ud800", key_id="k"), chunks_record(call, streamed(CONTENT, "tool_use")), released(call, "a\0'\ud800")
+    )
+    assert [t.tool_call_ids for t in await find(reader, "k", ["a\0'\ud800", "%"])] == [("a\0'\ud800",)]
 
 
 async def test_where_calls_are_released_before_they_are_on_record_they_are_waited_for(url: str) -> None:

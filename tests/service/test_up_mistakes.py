@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sluice import embedded
 from sluice.processes import ON_LINUX
+from tests.support.checks.record import rows
 from tests.support.servers.up import ENVIRONMENT, ROOT, START_S, up
 
 
@@ -68,6 +70,22 @@ def test_a_data_directory_of_another_postgres_is_said_with_what_to_do(tmp_path: 
     assert code == 4
     assert said.startswith(f"sluice: {tmp_path / 'data' / 'postgres'} was made by PostgreSQL 14, and this Sluice brings PostgreSQL ")
     assert "choose another --data-dir or SLUICE_DATA_DIR. To keep the record, start the Sluice that made it once more" in said
+
+
+@pytest.mark.slow
+def test_a_data_directory_from_before_the_first_release_is_said_with_what_to_do(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    spec, url = embedded.postgres(data / "postgres", log=tmp_path / "log")
+    with embedded.running(spec, tmp_path / "run"):
+        rows(url, "CREATE TABLE alembic_version AS SELECT '0030' AS version_num")
+    (data / "postgres.migrated").write_text("0" * 64)
+    code, said = refused("up", "--data-dir", str(data), "--port", "0")
+    assert code == 4
+    assert said.startswith(
+        f"sluice: the database at {data / 'postgres'} was made by a Sluice before 0.2.0, the first release, and cannot be"
+    )
+    assert "(`make up DATA_DIR=FOLDER` with another folder" in said and "with the version that made it (`sluice audit export`)" in said
 
 
 def test_busy_port_is_one_sentence(tmp_path: Path) -> None:

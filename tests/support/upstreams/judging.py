@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -33,10 +32,6 @@ def question(model: str = "demo-judge", command: str = "ls", deadline_s: float |
 
 async def until(condition: Callable[[], Any]) -> Any:
     return await wait_until(condition)
-
-
-def in_ms(seconds: float) -> int:
-    return int((time.time() + seconds) * 1000)
 
 
 def openai_answer(text: str) -> dict[str, Any]:
