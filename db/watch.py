@@ -70,7 +70,7 @@ class Watch:
         return _read_keys(await self._ask(_KEYS_OF, [bytes.fromhex(digest) for digest in digests]))
 
     async def switches(self) -> list[dict[str, Any]]:
-        """Return the debug logs that admins switched on: key, loggers, content, for how many seconds still. None in an older database."""
+        """Return the debug logs that admins switched on: key, loggers, content, for how many seconds still. None where there are no tables."""
         try:
             return await self._ask(ACTIVE_SWITCHES.encode())
         except psycopg.errors.UndefinedTable:

@@ -103,36 +103,26 @@ BEGIN
     salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 {steps}
     DELETE FROM {schema}.dead_letters WHERE call_id = given::text;
-    IF to_regclass('{schema}.audit_reviews') IS NOT NULL THEN
-        UPDATE {schema}.audit_reviews r SET note = '' WHERE r.call_id = given AND r.note <> '';
-        GET DIAGNOSTICS n = ROW_COUNT;
-        total := total + n;
+    UPDATE {schema}.audit_reviews r SET note = '' WHERE r.call_id = given AND r.note <> '';
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    DELETE FROM {schema}.histories h WHERE h.call_id = given;
+    -- not counted where there was more: what is made of a body is no row of the record
+    IF FOUND AND total = 0 THEN
+        total := 1;
     END IF;
-    IF to_regclass('{schema}.histories') IS NOT NULL THEN
-        DELETE FROM {schema}.histories h WHERE h.call_id = given;
-        -- not counted where there was more: what is made of a body is no row of the record
-        IF FOUND AND total = 0 THEN
-            total := 1;
-        END IF;
-    END IF;
-    IF to_regclass('{schema}.labels') IS NOT NULL THEN
-        UPDATE {schema}.labels l SET note = '' WHERE l.call_id = given AND l.note <> '';
-        GET DIAGNOSTICS n = ROW_COUNT;
-        total := total + n;
-        -- the path of a session's page has its name, which is content
-        UPDATE {schema}.reads r SET filters = '', path = coalesce(substring(r.path FROM '^/debug/sessions/[^/]*/'), r.path)
-            WHERE r.call_ids @> ARRAY[given] AND (r.filters <> '' OR r.path ~ '^/debug/sessions/[^/]*/.');
-        GET DIAGNOSTICS n = ROW_COUNT;
-        total := total + n;
-    END IF;
-    IF to_regclass('{schema}.debug_logs') IS NOT NULL THEN
-        DELETE FROM {schema}.debug_logs l WHERE l.call_id = given;
-        GET DIAGNOSTICS n = ROW_COUNT;
-        total := total + n;
-    END IF;
-    IF to_regclass('{schema}.redacted_calls') IS NOT NULL THEN
-        INSERT INTO {schema}.redacted_calls (call_id) VALUES (given) ON CONFLICT DO NOTHING;
-    END IF;
+    UPDATE {schema}.labels l SET note = '' WHERE l.call_id = given AND l.note <> '';
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    -- the path of a session's page has its name, which is content
+    UPDATE {schema}.reads r SET filters = '', path = coalesce(substring(r.path FROM '^/debug/sessions/[^/]*/'), r.path)
+        WHERE r.call_ids @> ARRAY[given] AND (r.filters <> '' OR r.path ~ '^/debug/sessions/[^/]*/.');
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    DELETE FROM {schema}.debug_logs l WHERE l.call_id = given;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    INSERT INTO {schema}.redacted_calls (call_id) VALUES (given) ON CONFLICT DO NOTHING;
     UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO {schema}.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);

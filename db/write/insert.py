@@ -52,8 +52,8 @@ _DATA_ERRORS = (
     psycopg.IntegrityError,
     psycopg.errors.ProgramLimitExceeded,
 )
-_UNCOUNTED = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege)
-"""What a database of before counting primaries answers, or one that did not give the right to."""
+_UNCOUNTED = (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege)
+"""What a database answers that was not migrated yet, or did not give the right to count."""
 _PACK_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
 _DEAD_LETTER: LiteralString = f"""
 INSERT INTO dead_letters (sha256, call_id, kind, raw, reason)

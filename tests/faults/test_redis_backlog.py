@@ -59,7 +59,7 @@ class Backlog:
         wait_for(lambda: self.admin.xlen(layout.ended_key(0)) > 0 and not self.admin.xlen(layout.dispatch_key(0)), what="all calls ended")
 
     def take_rights(self) -> None:
-        """Put the ACL file of before in the place of the shipped one."""
+        """Put an ACL file in which `default` has no rights in the place of the shipped one."""
         file = self.server.data / "users.acl"
         first, _, others = file.read_text().partition("\n")
         assert first.startswith("user default")
@@ -119,7 +119,7 @@ def test_r1_a_restart_keeps_the_backlog(backlog: Backlog) -> None:
 @pytest.mark.parametrize("lost", ["transactions", "all, twice"])
 @pytest.mark.slow
 def test_r2_what_redis_loses_of_a_backlog_is_named(backlog: Backlog, lost: str) -> None:
-    """Under the ACL file of before Redis 7.0 drops all transactions of its file. Of a Redis that is lost twice, the report is lost too."""
+    """Under an ACL file in which `default` has no rights Redis 7.0 drops all transactions of its file. Of a Redis that is lost twice, the report is lost too."""
     recorded = backlog.make_calls(2)
     wait_for(lambda: recorded <= backlog.whole(), what="on record")
     backlog.stop_writer()

@@ -81,6 +81,6 @@ def test_a_redis_that_would_drop_its_file_is_refused_and_only_such_a_one(tmp_pat
         assert all("loses its backlog at a restart" in one and "redis-users" in one for one in refused)
         admin.execute_command("ACL", "SETUSER", USERS["gateway"], "-acl|dryrun")
         if loses:
-            # a role whose rights are those of the version before may not ask
+            # a role without that right may not ask
             with pytest.raises(NotFit, match="may lose its backlog at a restart, and this user may not ask"):
                 doctor.check_redis(url_of(USERS["gateway"], server.url))

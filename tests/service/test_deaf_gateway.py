@@ -183,7 +183,7 @@ async def test_what_cannot_be_read_is_said_once_in_a_row_and_by_ready(redis_url:
 
 
 async def test_a_gateway_that_may_not_look_at_its_stream_reads_it_all_the_same(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """As with the rights of the version before."""
+    """As where somebody's own ACL file does not give the rights."""
     with Redis.from_url(redis_url) as admin:
         admin.execute_command("ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-xrange", "-hgetall", "-hset")
     parts = urlsplit(redis_url)

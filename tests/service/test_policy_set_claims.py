@@ -27,7 +27,7 @@ async def redis(redis_url: str) -> AsyncIterator[Connection]:
 async def begun(redis: Connection, *sets: str) -> str:
     """A call whose START names these sets."""
     call_id, _ = await begin(redis)
-    start = msgspec.structs.replace(make_start(call_id), policy_sets=sets)
+    start = msgspec.structs.replace(make_start(call_id, BODY), policy_sets=sets)
     await redis.call("DEL", layout.call_key(call_id))
     await redis.call("XADD", layout.call_key(call_id), "0-1", layout.BLOB, layout.pack(start))
     await redis.call("SET", layout.body_key(call_id), BODY, "PX", 600_000)

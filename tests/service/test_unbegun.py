@@ -185,7 +185,7 @@ async def test_many_workers_look_and_each_call_is_taken_once(redis: Connection, 
 
 @pytest.mark.slow
 async def test_leases_run_out_all_the_same_where_redis_refuses_to_show_what_was_delivered(redis: Connection, redis_url: str) -> None:
-    """As with a users file of an earlier version."""
+    """As where somebody's own ACL file does not give the right."""
     rights = ("+@all", "-xrange", "(~sluice:{??}:call:* +xrange)")
     await redis.call("ACL", "SETUSER", "earlier", "on", ">secret", "allkeys", "allchannels", *rights)
     await redis.call("ACL", "LOG", "RESET")

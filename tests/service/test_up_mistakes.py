@@ -73,8 +73,8 @@ def test_a_data_directory_of_another_postgres_is_said_with_what_to_do(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_data_directory_from_before_the_first_release_is_said_with_what_to_do(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_a_data_directory_from_before_the_first_release_is_said_with_what_to_do(tmp_path: Path, socket_folder: Path) -> None:
+    data = socket_folder / "data"
     data.mkdir()
     spec, url = embedded.postgres(data / "postgres", log=tmp_path / "log")
     with embedded.running(spec, tmp_path / "run"):

@@ -238,7 +238,7 @@ def test_of_a_call_that_was_not_replayed_to_its_end_nothing_is_said() -> None:
     ("told", "released", "written"), [(b"7:3", 7, 3), (b"", 0, 0), (b"", 7, -1), (b"6:3", 7, -1), (b"7:x", 7, -1), (b"7:-1", 7, -1)]
 )
 def test_how_many_releases_there_are_is_believed_at_its_number_only(told: bytes, released: int, written: int) -> None:
-    """A worker of the version before says nothing, and leaves what the one before it said."""
+    """What was said at another release says nothing of this one."""
     assert _written(told, released) == written
 
 

@@ -1,6 +1,7 @@
 """The Lua scripts as gateways and workers run them, each with a call's keys and some arguments."""
 
 import time
+from hashlib import sha256
 from typing import Any
 
 from streams import layout, scripts
@@ -11,7 +12,7 @@ from tests.support.servers.dispatch import GATEWAY
 LEASE_MS = 5_000
 
 
-def make_start(call_id: str) -> Start:
+def make_start(call_id: str, body: bytes = b"{}") -> Start:
     """What a gateway says at a call's beginning."""
     return Start(
         call_id=call_id,
@@ -27,7 +28,7 @@ def make_start(call_id: str) -> Start:
         deadline=2,
         key_id="k",
         policy_sets=(),
-        body_sha256=b"",
+        body_sha256=sha256(body).digest(),
     )
 
 
@@ -44,7 +45,7 @@ async def begin_large(redis: Connection, body: bytes, *, queue: int = 10) -> tup
     call_id = layout.new_call_id()
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0), layout.call_key(call_id), layout.body_key(call_id)]
     await redis.call("SET", keys[4], body, "PX", 60_000)
-    args: list[Argument] = [queue, 10, 5000, 60_000, 60_000, "1", layout.pack(make_start(call_id)), b"", call_id, "k"]
+    args: list[Argument] = [queue, 10, 5000, 60_000, 60_000, "1", layout.pack(make_start(call_id, body)), b"", call_id, "k"]
     return call_id, (await redis.script(scripts.START, keys, args))[0]
 
 
