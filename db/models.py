@@ -447,7 +447,7 @@ class DeadLetter(Base):
 
 class Identity(Base):
     """Which database this is: one row, made with the table. Redis holds the id of the database that its records go to, and the number of
-    the primary that it is (`db.primaries`)."""
+    the primary that it is (`db.migrations.primaries`)."""
 
     __tablename__ = "identity"
 

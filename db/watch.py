@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from db import holes, letters
 from db.link import TimedConnection, conninfo, statement_timeout_ms
-from db.primaries import SEEN
+from db.migrations.primaries import SEEN
 from protocol.config import LISTS, Key
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import AuditUnavailable
@@ -70,7 +70,7 @@ class Watch:
         return _read_keys(await self._ask(_KEYS_OF, [bytes.fromhex(digest) for digest in digests]))
 
     async def switches(self) -> list[dict[str, Any]]:
-        """Return the debug logs that admins switched on: key, loggers, content, for how many seconds still. None where there are no tables."""
+        """Return the debug logs that admins switched on: key, loggers, content, for how many seconds still. None without tables."""
         try:
             return await self._ask(ACTIVE_SWITCHES.encode())
         except psycopg.errors.UndefinedTable:

@@ -181,7 +181,7 @@ def not_ours(redis_url: str, database_url: str) -> NotFit | None:
     import redis
 
     from db.migrations import migrate
-    from db.primaries import SECOND
+    from db.migrations.primaries import SECOND
     from streams import layout
 
     at = f"Redis at {place(redis_url)}{urlsplit(redis_url).path}", f"PostgreSQL at {place(database_url)}{urlsplit(database_url).path}"

@@ -3,7 +3,7 @@
 Redis and the database both know the database's id. The first process that comes writes it to Redis; who finds another one there does
 nothing more with it, or each of two instances would keep half of the record. A Redis that lost its keys is claimed again by the next check.
 
-Both also know the number of Redis' primary (`db.primaries`). After a failover an old primary may go on, with some processes on
+Both also know the number of Redis' primary (`db.migrations.primaries`). After a failover an old primary may go on, with some processes on
 it: its number is lower than the database's. Who finds that uses it no more and marks it. Workers, most of which have no database, read
 the mark with their heartbeats and end; a gateway connects anew. Must not know: how the database is asked.
 """

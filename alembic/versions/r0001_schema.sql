@@ -318,7 +318,7 @@ CREATE TABLE kept_digests (
 
 -- === Beside the record: no seal covers these
 
--- Which database this is: one row. Redis holds the id, and the number of the primary that it is (db/primaries.py).
+-- Which database this is: one row. Redis holds the id, and the number of the primary that it is (db/migrations/primaries.py).
 CREATE TABLE identity (
     is_only boolean NOT NULL DEFAULT true CHECK (is_only),
     id uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -1033,9 +1033,9 @@ $$;
 
 -- === Beside the record
 
--- Counts the primaries of Redis (db/primaries.py). Returns the number of the primary `mine`, which Redis knows as `known`; NULL where a later
--- one is held, -1 for that of a second Sluice. 0: it is not counted, as Redis does not say its run id, or is empty and the one that is held
--- was in use lately.
+-- Counts the primaries of Redis (db/migrations/primaries.py). Returns the number of the primary `mine`, which Redis knows as `known`; NULL
+-- where a later one is held, -1 for that of a second Sluice. 0: it is not counted, as Redis does not say its run id, or is empty and the one
+-- that is held was in use lately.
 CREATE FUNCTION sluice_hold_redis(known bigint, mine text) RETURNS bigint LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
     UPDATE public.identity SET redis_number = greatest(redis_number, coalesce(known, 0)) + (mine <> redis_run_id)::int,

@@ -9,7 +9,7 @@ from typing import Final
 
 from db.canonical import FORMS
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK, USAGE_LOCK
-from db.removal import CAME_MEANWHILE, DROP, GONE, LET_GO, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER
+from db.migrations.removal import CAME_MEANWHILE, DROP, GONE, LET_GO, NO_CHECKPOINT, NO_SEAL, PART_SHED, ROWS_DIFFER
 
 # A call counts by its newest seal, and not at all where its rows went by `drop` and none was made since. Where the rows of the one table
 # went, those that came later go with their call. A seal of before there was the table counts none of it.

@@ -23,9 +23,9 @@ from db.engine import engine_url
 from db.locks import MIGRATION_LOCK
 from db.migrations import rights
 from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, IDENTITY, SCRIPTS, is_before_release
+from db.migrations.primaries import SEEN
 from db.migrations.rights import BESIDES, LOGINS, READER, ROLES, WRITER
 from db.models import Base
-from db.primaries import SEEN
 
 WAIT_S = 120
 _PAUSE_S = 0.1

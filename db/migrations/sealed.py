@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from db.canonical import FORMS, REDACTED, Form
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK
 from db.migrations import dropping
-from db.removal import SHEDDABLE
+from db.migrations.removal import SHEDDABLE
 
 BESIDE = ("seal_rows", "redactions", "histories", "debug_logs")
 """Tables with partitions by day that seals do not cover."""

@@ -1,4 +1,4 @@
-"""What calls came to, by day, key, model, policy and revision: sums of closed hours from tables (`db.figures`), and what is newer
+"""What calls came to, by day, key, model, policy and revision: sums of closed hours from tables (`usage_hours`), and what is newer
 than those from the record itself, by the same function of the database.
 
 An hour is that in which the call began. What is newer is left out, and that is said, where it is too many calls to be counted at once.
@@ -8,13 +8,12 @@ Must not know: HTTP, SQLAlchemy's models.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from db.figures import GROUPS, MS_CLASSES, MS_RATIO, SUMS
 from db.filters import created_at, first_id, parse_filters
 from db.read.counts import parse_by
 from db.read.items import JsonObject, time
@@ -22,6 +21,16 @@ from db.read.queries import reading
 from db.text import from_column, to_column
 from protocol.errors import InvalidRequest
 
+MS_RATIO: Final = 1.25
+"""Each class of a judge's latency ends at so many times the one before: a p95 read from them is off by a tenth at most."""
+MS_CLASSES: Final = 60
+"""The last one begins at 9 minutes."""
+SUMS: Final = (
+    "calls", "failed", "tool_calls", "refused", "replaced", "blocks_refused", "blocks_replaced", "faults", "input_tokens", "output_tokens",
+    "cached_tokens", "judge_n", "judge_failed", "judge_late", "judge_over", "judge_ms_sum",
+)  # fmt: skip
+"""What is summed for each hour, key, model, policy and revision."""
+GROUPS: Final = ("key", "model", "policy", "revision")
 HOUR = timedelta(hours=1)
 MAX_LIVE_CALLS = 5_000
 """So many calls are counted from the record at most: with 12,500 tool calls they take 30 ms."""

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from db.canonical import FORMS, VERSION, Form, Row, digests_hash, digests_of, holds_later, row_hash, seal_leaf, tables_in
 from db.filters import first_id
-from db.removal import PART_SHED
+from db.migrations.removal import PART_SHED
 from db.seals import checkpoints
 from db.seals.merkle import HASH, leaf_hash, root_beside
 from db.seals.shed import strange, with_kept

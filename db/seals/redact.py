@@ -17,7 +17,7 @@ from db.clocks import today
 from db.filters import created_at, first_id
 from db.link import conninfo
 from db.migrations.dropping import compared
-from db.removal import CAME_MEANWHILE, LET_GO, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
+from db.migrations.removal import CAME_MEANWHILE, LET_GO, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
 from db.seals.seal import Sealer
 from db.seals.verify_tree import find_dropped
 from db.text import to_column

@@ -1,6 +1,6 @@
 """Which rows are old enough to go, by table and day, and their going: the oldest day of one table at a time.
 
-How a table's rows go is one line of `KINDS`. The functions in the database do it (`db.removal`); who runs this needs the right
+How a table's rows go is one line of `KINDS`. The functions in the database do it (`db.migrations.removal`); who runs this needs the right
 to call them, and no other. Synchronous, one connection. Must not know: the configuration, who runs it when.
 """
 
@@ -22,7 +22,7 @@ from db.clocks import today
 from db.filters import first_id
 from db.link import cut
 from db.locks import RETENTION_LOCK
-from db.removal import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER, SHED, SHEDDABLE
+from db.migrations.removal import CAME_MEANWHILE, DROP, FORGET, FORGETTABLE, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER, SHED, SHEDDABLE
 from db.seals import archive_child
 from db.seals.archive import TABLES
 from db.seals.redact import check_day, connect, number, raise_day, says_why

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from db.canonical import FORMS, Digest
-from db.removal import GONE, PART_SHED, SHEDDABLE
+from db.migrations.removal import GONE, PART_SHED, SHEDDABLE
 from db.seals.findings import Damage, Finding
 
 _PLACES = frozenset(place for place, form in enumerate(FORMS) if form.table in SHEDDABLE)

@@ -27,7 +27,7 @@ from psycopg.pq.abc import PGresult
 from db.canonical import uncovered_sql
 from db.holes import MARK, Found, mark_values
 from db.link import conninfo, cut
-from db.primaries import COUNTED
+from db.migrations.primaries import COUNTED
 from db.text import to_column
 from db.write.conflicts import CONFLICT, KEEP, Conflict, read_conflict
 from db.write.fit import emptied, fit
@@ -237,7 +237,7 @@ class AuditInserter:
         return [row[0] for row in found]
 
     async def hold(self, known: int | None, run_id: str) -> tuple[str, int | None]:
-        """Return the database's id, empty where it has none yet, and which primary of Redis this is (`db.primaries`).
+        """Return the database's id, empty where it has none yet, and which primary of Redis this is (`db.migrations.primaries`).
 
         Raises AuditUnavailable.
         """

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from db.primaries import COUNTED, IN_USE_S, SECOND, SEEN, SILENT_S
+from db.migrations.primaries import COUNTED, IN_USE_S, SECOND, SEEN, SILENT_S
 from streams import layout
 from streams.connection import Connection, RedisError
 from tests.support.checks.holes import Place

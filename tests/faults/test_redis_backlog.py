@@ -119,7 +119,7 @@ def test_r1_a_restart_keeps_the_backlog(backlog: Backlog) -> None:
 @pytest.mark.parametrize("lost", ["transactions", "all, twice"])
 @pytest.mark.slow
 def test_r2_what_redis_loses_of_a_backlog_is_named(backlog: Backlog, lost: str) -> None:
-    """Under an ACL file in which `default` has no rights Redis 7.0 drops all transactions of its file. Of a Redis that is lost twice, the report is lost too."""
+    """Where `default` has no rights Redis 7.0 drops all transactions of its file. Of a Redis lost twice, the report is lost too."""
     recorded = backlog.make_calls(2)
     wait_for(lambda: recorded <= backlog.whole(), what="on record")
     backlog.stop_writer()

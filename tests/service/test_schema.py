@@ -8,17 +8,19 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from db import figures, locks, primaries, removal
+from db import locks
 from db.clocks import TELL
 from db.link import conninfo
-from db.migrations import migrate, place, rights, schema
+from db.migrations import migrate, place, primaries, removal, rights, schema
 from db.migrations.place import digest, newest
 from db.models import Base
+from db.read import usage
 from protocol.retention import AGREE_S
 from sluice import embedded
 from tests.support.checks.record import fresh_database, rows
 from tests.support.later_migrations import INDEXES, add_migration
 from tests.support.servers.stores_shared import postgres_server
+from workers.audit.rollups import KEPT_DAYS
 
 
 def dump(url: str) -> str:
@@ -111,10 +113,10 @@ def test_numbers_that_the_functions_have_in_their_text_are_those_of_the_code(url
     answers = (removal.NO_SEAL, removal.NO_CHECKPOINT, removal.CAME_MEANWHILE, removal.ROWS_DIFFER)
     has("sluice_shed", lock(locks.SHED_LOCK), lock(locks.SEAL_LOCK), lock(locks.PARTITIONS_LOCK), f"s.part = {removal.PART_SHED} ")
     has("sluice_shed", *(f"refused := {answer};" for answer in answers), f"ARRAY[{', '.join(map(repr, removal.SHEDDABLE))}]")
-    has("sluice_roll_up", lock(locks.USAGE_LOCK), f"'{figures.KEPT_DAYS} days'", f"s.part = {removal.GONE} ")
-    has("sluice_judged", f"ln({figures.MS_RATIO})), {figures.MS_CLASSES - 1})")
+    has("sluice_roll_up", lock(locks.USAGE_LOCK), f"'{KEPT_DAYS} days'", f"s.part = {removal.GONE} ")
+    has("sluice_judged", f"ln({usage.MS_RATIO})), {usage.MS_CLASSES - 1})")
     has("sluice_agreed_now", f"'{AGREE_S} seconds'")
     seconds = (primaries.SILENT_S, primaries.SEEN_S, primaries.IN_USE_S)
     has("sluice_hold_redis", *(f"'{one} s'" for one in seconds), f"THEN {primaries.SECOND} ")
     [(columns,)] = rows(url, "SELECT pg_get_function_result('sluice_usage'::regproc)")
-    assert re.findall(r"(\w+) (?:text|bigint)", columns) == [*figures.GROUPS, *figures.SUMS]
+    assert re.findall(r"(\w+) (?:text|bigint)", columns) == [*usage.GROUPS, *usage.SUMS]

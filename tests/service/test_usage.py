@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from db.figures import MS_CLASSES, SUMS
 from db.read import overview
 from db.read.queries import AuditReader, reading
-from db.read.usage import Group, Judged, judged, last_days, percentile, span, usage
+from db.read.usage import MS_CLASSES, SUMS, Group, Judged, judged, last_days, percentile, span, usage
 from db.seals.redact import drop_before
 from db.seals.seal import Sealer
 from db.write.usage import Roller, hour_of

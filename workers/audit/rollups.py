@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
-from db.figures import KEPT_DAYS
 from db.server_words import server_words
 from db.write.usage import HOUR, Roller, hour_of
 from protocol.errors import AuditUnavailable, StreamConnectionLost
@@ -29,6 +28,8 @@ NAP_S = 0.1
 ROUND_S = 240.0
 """How long a round may take; what is left is the next one's."""
 BEHIND_MS, YIELD_S = 100, 1.0
+KEPT_DAYS = 400
+"""`sluice_roll_up` takes older hours away."""
 
 
 class Rollups:
