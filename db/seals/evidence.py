@@ -104,7 +104,7 @@ def _sealed(connection: psycopg.Connection, call_id: UUID) -> tuple[_SealOf, byt
             f"the content of the call was deleted on {redacted[0].astimezone(UTC):%Y-%m-%d} (redacted), and with it the salt of its hashes"
         )
     if not 1 <= seal.form <= VERSION:
-        raise no_evidence(f"its seal is of a version that this one does not know (it knows up to {VERSION}): use the newest Sluice")
+        raise no_evidence(f"its seal is of a version that this one does not know (it knows up to {VERSION}): use the Sluice that made it")
     salt = connection.execute(_SALT, (call_id,), binary=True).fetchone()
     if salt is None:
         raise no_evidence(f"the salt of its seal is gone: run `sluice audit verify --call {call_id}`")

@@ -258,7 +258,7 @@ class _Checker:
         # a newer version counts tables that an older one does not know
         report.extended += any(a != b for a, b in zip(call.parts[0].counts, newest.counts, strict=False))
         if not call.is_known:
-            problem = f"its seal is of a version that this one does not know (it knows up to {VERSION}): verify with the newest Sluice"
+            problem = f"a seal is of a version that this one does not know (it knows up to {VERSION}): verify with the Sluice that made it"
             report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(max(call.parts, key=lambda part: part.form).position)))
             return
         report.shed += bool(call.leaves)

@@ -80,13 +80,10 @@ def test_a_record_of_the_first_version_holds_under_the_second_and_goes_on(url: s
     assert forms(url) == [(1, 1)] * 4 + [(2, 2)] * 4
     assert second("verify", url) == [4, 2, 3, 0, []]
     assert second("redact", url, new) > 0
-    assert rows(url, "SELECT c.colour, m.words, e.weight FROM calls c JOIN moods m USING (call_id) JOIN ends e USING (call_id)") == [
-        ("", "", 7)
-    ]
+    shown = "SELECT c.colour, m.words, e.weight FROM calls c JOIN moods m USING (call_id) JOIN ends e USING (call_id)"
+    assert rows(url, shown) == [("", "", 7)]
     assert second("verify", url) == [4, 3, 4, 0, []]
-    assert ("altered", "its seal is of a version that this one does not know (it knows up to 1): verify with the newest Sluice") in found(
-        url
-    )
+    assert any(kind == "altered" and "a version that this one does not know (it knows up to 1)" in detail for kind, detail in found(url))
 
 
 @pytest.mark.slow
