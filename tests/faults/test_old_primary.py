@@ -63,7 +63,8 @@ def test_a_call_whose_last_entries_a_failover_lost_ends_at_once(tmp_path: Path) 
             Product(tmp_path, primary.url, postgres.url, base_config()) as product,
         ):
             place = Place(product, primary, postgres)
-            product.redis_urls = dict.fromkeys(("audit", "policy", "judge"), early.url(primary.url)) | {"gateway": late.url(primary.url)}
+            product.redis_urls = dict.fromkeys(("audit", "policy", "judge"), early.url(primary.url))
+            product.redis_urls["gateway"] = late.url(primary.url)
             product.start("audit", "judge", "policy", "gateway")
             readers = place.ask(4, SHORT, gap_ms=20)
             under_way(readers, 5)
