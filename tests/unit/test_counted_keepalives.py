@@ -2,6 +2,7 @@
 
 import json
 import time
+from hashlib import sha256
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ END = b'data: {"id":"x","model":"m","choices":[{"index":0,"delta":{},"finish_rea
 
 
 def opened(*, released: int = 0, digest: str = "", recorded: int = 0) -> OwnedCall:
-    start = msgspec.structs.replace(START, dialect="responses", endpoint="responses")
+    start = msgspec.structs.replace(START, dialect="responses", endpoint="responses", body_sha256=sha256(BODY).digest())
     info = CallInfo(START.call_id, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000)
     session = Session(info, [], Config.model_validate(CHAT))
     call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=released, digest=digest, recorded=recorded)

@@ -1,8 +1,10 @@
 """What a call came to whose upstream did not get to count it: estimated by what was streamed, and said to be so."""
 
 import json
+from hashlib import sha256
 from typing import Any
 
+import msgspec
 import pytest
 
 from policy.session.effects import CallInfo
@@ -58,8 +60,10 @@ def ended(dialect: DialectName, *chunks: bytes) -> tuple[EndRecord, list[str]]:
     given = {"upstreams": {"u": {"dialect": dialect, "base_url": "http://127.0.0.1:1"}}, "models": [{"match": "*", "upstream": "u"}]}
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
     session = Session(info, [], Config.model_validate(given))
-    call = OwnedCall(START, "t", "1-0", session, policy_header="", released=0, digest="", recorded=0)
-    call.begin(json.dumps(ASKED).encode())
+    body = json.dumps(ASKED).encode()
+    start = msgspec.structs.replace(START, body_sha256=sha256(body).digest())
+    call = OwnedCall(start, "t", "1-0", session, policy_header="", released=0, digest="", recorded=0)
+    call.begin(body)
     call.session.chunks(1, chunks)
     records = call.end_records("client_gone", 1, 5)
     end = records[-1]
