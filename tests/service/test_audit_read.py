@@ -313,7 +313,7 @@ async def test_the_export_takes_constant_memory(url: str, reader: AuditReader) -
         pytest.skip("needs /proc to see the process's memory")
     rows(
         url,
-        "INSERT INTO calls SELECT id, now(), '', '', '', '', '', '', '', '', true, '' FROM "
+        "INSERT INTO calls SELECT id, now(), '', '', '', '', '', '', '', '', true, '', '', '', NULL, '', '' FROM "
         "(SELECT ('0190' || lpad(to_hex(n), 28, '0'))::uuid AS id FROM generate_series(1, 100) n) i",
     )
     raw = "convert_to(repeat('x', 10000), 'UTF8')"

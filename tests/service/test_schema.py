@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from db import locks
 from db.clocks import TELL
@@ -70,7 +71,7 @@ def test_what_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_tables_may_lie_in_a_schema_of_their_own(database_url: str) -> None:
     with fresh_database(database_url, migrated=False) as url:
         rows(url, "CREATE SCHEMA own")
-        rows(url, f"ALTER DATABASE {url.rpartition('/')[2]} SET search_path = own")
+        rows(url, f"ALTER DATABASE {make_url(url).database} SET search_path = own")
         migrate.upgrade(url)
         assert rows(url, "SELECT count(*)::int FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
         with psycopg.connect(conninfo(url)) as connection:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -40,11 +41,6 @@ from tests.support.checks.record import call_id, call_record, now_ms, tool_call_
 from workers.policy import call as worker_call
 from workers.policy.call import OwnedCall
 
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
-    policy="", session="",
-    nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=b"",
-)  # fmt: skip
 BODY = json.dumps(
     {
         "model": "demo",
@@ -53,6 +49,11 @@ BODY = json.dumps(
         "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
     }
 ).encode()
+START = Start(
+    call_id="01990000-0000-7000-8000-000000000000", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",),
+    policy="", session="",
+    nonce="n", deadline=2, key_id="k", policy_sets=(), body_sha256=sha256(BODY).digest(),
+)  # fmt: skip
 ODD = ["\ud83d", "a\x00\ud800b", "\ufffed83d", "\ufffe", "x" * 5000, "\x00" * 400]
 TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(ODD)
 NUMBERS = st.integers(min_value=-(2**80), max_value=2**80) | st.sampled_from([2**31, 2**63, 2**64, -(2**63) - 1, 10**400])
