@@ -48,7 +48,7 @@ SELECT call_id, at, CASE WHEN r1 < 0.5 THEN 'openai' ELSE 'anthropic' END, CASE 
     CASE WHEN is_rare THEN 'session-rare' WHEN r3 < 0.1 THEN 'agent' WHEN is_old AND r3 < 0.3 THEN 'session-old' ELSE 's-' || i / 10 END,
     CASE WHEN is_rare THEN 'model-rare' WHEN is_old AND r4 < 0.3 THEN 'model-old' ELSE 'model-' || floor(8 * r4 ^ 2) END, 'up-' || (i % 3),
     CASE WHEN is_rare THEN 'policy-rare' WHEN is_old AND r1 < 0.3 THEN 'policy-old' WHEN r1 < 0.85 THEN 'default' ELSE 'strict' END,
-    'r' || (i / 100000), r4 < 0.9, 'gateway-' || (i % 4) FROM g""",
+    'r' || (i / 100000), r4 < 0.9, 'gateway-' || (i % 4), '', '', NULL, '', '' FROM g""",
     "request_bodies": """
 SELECT call_id, convert_to('{"model": "m", "messages": [{"role": "user", "content": "' || repeat(h || ' ', 20) || '"}]}', 'UTF8') FROM g""",
     "chunks": """

@@ -150,6 +150,7 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
             last_owned=owned,
             decided=Decided(),
             start=SimpleNamespace(key="k"),
+            uncounted=0,
         )
         call.end_records = lambda *_, end=end: [end]
         finisher.end(call, "complete", 0)
