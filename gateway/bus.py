@@ -12,6 +12,7 @@ import logging
 import re
 import time
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from gateway.calls import CHANNEL_MAX, OpenCall
@@ -40,7 +41,7 @@ RETRY_S = 0.05
 READ_TOGETHER = 10
 """Entries of the reply stream that are taken in one turn of the loop."""
 CHECKED_TOGETHER = 100
-"""Calls whose streams are looked for at once after a failover: the heartbeat waits for them."""
+"""Calls whose streams are looked at together after a failover."""
 LAST_LOOK_S = 5.0
 """How long a gateway that stops waits for a Redis that starts, to report the ended calls that it may have lost."""
 UNTAKEN = 3
@@ -73,7 +74,7 @@ class Bus:
         """Calls that no policy worker took since anything was heard."""
         self._spent: dict[str, float] = {}
         """Until when keys that have their share of Redis' memory need not try with a large body."""
-        self._unchecked: list[OpenCall] = []
+        self._unchecked: dict[str, OpenCall] = {}
         """Calls of which this Redis, which is another than before, may lack the last entries."""
         self._dirty: dict[str, OpenCall] = {}
         self._sending = set[str]()
@@ -237,6 +238,7 @@ class Bus:
             if len(added) != len(entries) or any(isinstance(one, Exception) and "equal or smaller" not in str(one) for one in added):
                 self._later(call)
                 continue
+            call.stored += len(entries)
             call.unanswered = []
             self._sending.discard(call.id)
             self.append(call)
@@ -403,22 +405,26 @@ class Bus:
         if self.gate is not None:
             self.gate.look()
         if await self._unrecorded.look(info):
-            self._unchecked = [call for call in self.calls.values() if call.is_begun]
+            self._unchecked = {call.id: call for call in self.calls.values() if call.is_begun}
         while self._unchecked:
-            await asyncio.gather(*map(self._check_stream, self._unchecked[:CHECKED_TOGETHER]))
-            del self._unchecked[:CHECKED_TOGETHER]
+            # two heartbeats may be at it: what both have checked goes once
+            some = list(islice(self._unchecked.values(), CHECKED_TOGETHER))
+            await asyncio.gather(*map(self._check_stream, some))
+            for call in some:
+                self._unchecked.pop(call.id, None)
 
     async def _check_stream(self, call: OpenCall) -> None:
         """Look whether Redis, which is another than before, still has the last entry of this call. A worker cannot know that more came: it
         would wait, and its keepalives would let the client wait too. A gap before an entry that is still to come is found by the worker."""
-        expected = call.seq
-        if call.closed or call.unanswered or call.has_pending or expected == 1:
+        if call.closed or call.unanswered or call.has_pending:
             return
-        found = await self.redis.call("XREVRANGE", call.stream_key, "+", "-", "COUNT", 1)
+        # behind the START; what is in them no gateway may read
+        expected = 1 + call.stored
         try:
-            has_all = bool(found) and layout.unpack_entry(found[0][1][1]).next_seq >= expected
-        except StreamProtocolError:
-            has_all = False
+            has_all = await self.redis.call("XLEN", call.stream_key) >= expected
+        except RedisError as error:
+            # stops no heartbeat
+            has_all = not error.is_spoilt_key
         if not has_all and call.id in self.calls and not call.closed:
             log.error("Redis has lost the last entries of a call", extra={"call_id": call.id})
             # its end comes behind a gap, by which the worker ends it too

@@ -74,6 +74,8 @@ class OpenCall:
         # towards the stream
         self.seq = 1
         self.unanswered: list[Entry] = []
+        self.stored = 0
+        """Entries of which Redis has said that they are there."""
         self.received_bytes = 0
         """What upstream has sent in this call, over all of its requests."""
         self._pending: list[tuple[EntryKind, list[bytes], int, str]] = []
